@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import InvalidOption
 from lakebed.statements.arguments import Arguments, check_arguments, with_values
 from lakebed.statements.sources import Sources, TableCalls
-from lakebed.statements.statement import Statement, parse_statement
+from lakebed.statements.statement import Reference, Statement, parse_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,12 +29,23 @@ def run(
     args: Arguments,
     spark: SparkSession | None,
     calls: TableCalls,
+    left: Callable[[], Any] | None = None,
 ) -> Any:
     """The rows of a query: a DataFrame of Spark with a session, which may be that of a table, otherwise a
-    `QueryResult`. For any other statement, the result of the table's method that runs it."""
+    `QueryResult`. For any other statement, the result of the table's method that runs it.
+
+    With `left` its result is the result of a statement that names no table of lakebed, or is none.
+    """
     sources = Sources(tables, calls, spark)
     session = sources.session
-    statement = _parsed(text, session)
+    try:
+        statement = _parsed(text, session)
+    except InvalidOption:
+        if left is None:
+            raise
+        return left()
+    if left is not None and not is_of_lakebed(statement, sources):
+        return left()
     if statement.is_spark and (statement.kind in CHANGES or statement.word(0) in COMMANDS):
         written = with_values(statement, args)
 
@@ -65,6 +76,43 @@ def run(
     from lakebed.statements.duckdb_query import run_query
 
     return run_query(parse_statement(text, is_spark=False), sources, args)
+
+
+def is_of_lakebed(statement: Statement, sources: Sources) -> bool:
+    """Whether a statement with a session reads or changes a table of lakebed, or creates one. Nothing runs.
+
+    Where the text is no statement of lakebed it is one of Spark, unless a name in it is that of a table of lakebed:
+    then lakebed's message says what is wrong.
+    """
+    try:
+        if any(_is_table(reference, sources) for reference in statement.references):
+            return True
+        if statement.kind in CHANGES:
+            from lakebed.statements.changes import changed_table
+
+            target = changed_table(statement)
+            return _names_table(statement, sources) if target is None else _is_table(target, sources)
+        return statement.word(0) in COMMANDS and parse_command(statement, sources) is not None
+    except InvalidOption:
+        return _names_table(statement, sources)
+
+
+def _is_table(reference: Reference, sources: Sources) -> bool:
+    """Whether a reference is a table of lakebed; a text without a slash is a name of Spark, not a URI."""
+    return (not reference.is_uri or "/" in reference.name) and sources.uri_of(reference) is not None
+
+
+def _names_table(statement: Statement, sources: Sources) -> bool:
+    """Whether any name in a statement is that of a table of lakebed, or it can only be a statement of lakebed."""
+    from lakebed.statements.definitions import provider_of
+    from lakebed.statements.procedures import is_procedure
+
+    if statement.word(0) == "CALL":
+        return is_procedure(statement)
+    if statement.word(0) == "CREATE" and provider_of(statement) == "LAKEBED":
+        return True
+    names = dict.fromkeys(statement.names_in_databases())
+    return any(sources.uri_of(Reference(0, 0, name, in_database=True)) is not None for name in names)
 
 
 def parse_command(statement: Statement, sources: Sources) -> Command | None:
