@@ -19,10 +19,10 @@ from lakebed.storage.base import Storage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakebed.table import Table
 
-def table_to_write(
-    storage: Storage, options: WriteOptions, columns: Any, *, name: str = "", spark: SparkSession | None = None
-) -> TableConfig:
+
+def table_to_write(storage: Storage, options: WriteOptions, columns: Any, *, name: str = "") -> TableConfig:
     """The properties of the table at the path of the options. If there is none, it is created with the columns of the
     rows, and of several writers that do so at once one creates it. `name` is its name in a warehouse.
 
@@ -32,29 +32,39 @@ def table_to_write(
     try:
         return _existing(storage, options)
     except TableNotFound as error:
-        if not options.names_key:
-            raise TableNotFound(
-                f"there is no table at {options.path}",
-                hint="Name its key, and the write creates it: .option('key', 'id'), or the options of a Hudi job with"
-                " hoodie.datasource.write.recordkey.field and hoodie.table.name. Or make it by lakebed.create(path, df,"
-                " key=...).",
-                context={"uri": options.path},
-            ) from error
-    job = resolve_options(options.options).table
-    named = {"type": job.type, "table_version": job.version}  # `create` has defaults for them
+        no_table = error
     try:
-        create(
-            name or options.path,
-            columns,
-            **{key: value for key, value in named.items() if value is not None} | dict(options.creation),
-            properties=table_options(options.options),
-            spark=spark,
-            storage_options=options.storage_options,
-        )
+        create_table(options, columns, name=name)
+    except TableNotFound as error:
+        raise error from no_table
     except TableExists:
         if not has_properties(storage, ""):  # other data in the folder
             raise
     return _existing(storage, options)
+
+
+def create_table(options: WriteOptions, columns: Any, *, name: str = "", spark: SparkSession | None = None) -> Table:
+    """Create the table of a write with these columns, or those of a DataFrame. Raises `TableNotFound` if the options
+    name no key, and `TableExists` if there is a table or other data."""
+    if not options.names_key:
+        raise TableNotFound(
+            f"there is no table at {options.path}",
+            hint="Name its key, and the write creates it: .option('key', 'id'), or the options of a Hudi job with"
+            " hoodie.datasource.write.recordkey.field and hoodie.table.name. Or make it by lakebed.create(path, df,"
+            " key=...).",
+            context={"uri": options.path},
+        )
+    job = resolve_options(options.options).table
+    # `create` has defaults for these two
+    named: dict[str, Any] = {"type": job.type, "table_version": job.version}
+    return create(
+        name or options.path,
+        columns,
+        **{key: value for key, value in named.items() if value is not None} | dict(options.creation),
+        properties=table_options(options.options),
+        spark=spark,
+        storage_options=options.storage_options,
+    )
 
 
 def _existing(storage: Storage, options: WriteOptions) -> TableConfig:

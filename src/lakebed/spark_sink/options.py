@@ -112,7 +112,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
                 f"a write by format('lakebed') has no option {name!r}",
                 hint=f"did you mean {near[0]!r}?"
                 if near
-                else f"it has {', '.join(_LAKEBED_OPTIONS)}, storage.<name>, hoodie.* and the arguments of lakebed.create",
+                else f"it has {', '.join(_LAKEBED_OPTIONS)}, storage.<name>, hoodie.* and arguments of lakebed.create",
                 context={"option": name, "nearest": near[0] if near else None},
             )
     if "path" not in settings:

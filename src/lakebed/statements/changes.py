@@ -397,9 +397,7 @@ _BEFORE_TABLE = {
     "UPDATE": (("UPDATE",),),
     "DELETE": (("DELETE", "FROM"),),
     "INSERT": tuple(
-        (*words, *table)
-        for words in (("INSERT", "INTO"), ("INSERT", "OVERWRITE"))
-        for table in (("TABLE",), ())
+        (*words, *table) for words in (("INSERT", "INTO"), ("INSERT", "OVERWRITE")) for table in (("TABLE",), ())
     ),
 }
 _QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")

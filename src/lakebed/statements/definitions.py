@@ -222,6 +222,22 @@ def provider_of(statement: Statement) -> str:
     return "" if using is None else statement.word(using + 1)
 
 
+def is_hudi_table_of_spark(statement: Statement) -> bool:
+    """Whether a CREATE TABLE USING hudi names its table by a single word.
+
+    >>> from lakebed.statements.statement import parse_statement
+    >>> texts = ("create table orders using hudi as select 1", "create table sales.orders using hudi as select 1")
+    >>> [is_hudi_table_of_spark(parse_statement(text, is_spark=True)) for text in texts]
+    [True, False]
+    """
+    if statement.word(0) != "CREATE" or provider_of(statement) != "HUDI":
+        return False
+    at = statement.words.index("TABLE") + 1
+    at += 3 * (statement.words[at : at + 3] == ("IF", "NOT", "EXISTS"))
+    table = statement.reference_at(at, takes_columns=True)
+    return table is not None and not (table.in_database or table.is_uri)
+
+
 def _create(cursor: CommandCursor) -> CreateTable | None:
     statement = cursor.statement
     if "TABLE" not in (statement.word(1), statement.word(2), statement.word(3)):

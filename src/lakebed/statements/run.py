@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.statements.arguments import Arguments, check_arguments, with_values
 from lakebed.statements.sources import Sources, TableCalls
 from lakebed.statements.statement import Reference, Statement, parse_statement
@@ -65,6 +65,7 @@ def run(
     if session is not None:
         from lakebed.statements.spark_query import run_query as run_on_spark
 
+        _refuse_explained_change(statement, sources)
         check_arguments(statement, args)
         return run_on_spark(statement, sources, args, session)
     if statement.kind != "QUERY":
@@ -84,17 +85,62 @@ def is_of_lakebed(statement: Statement, sources: Sources) -> bool:
     Where the text is no statement of lakebed it is one of Spark, unless a name in it is that of a table of lakebed:
     then lakebed's message says what is wrong.
     """
+    from lakebed.statements.definitions import is_hudi_table_of_spark
+
     try:
-        if any(_is_table(reference, sources) for reference in statement.references):
+        if any(_is_table(reference, sources) for reference in statement.references if not _is_plain(reference)):
             return True
         if statement.kind in CHANGES:
             from lakebed.statements.changes import changed_table
 
             target = changed_table(statement)
             return _names_table(statement, sources) if target is None else _is_table(target, sources)
-        return statement.word(0) in COMMANDS and parse_command(statement, sources) is not None
+        if _explained(statement) in CHANGES:
+            return _names_table(statement, sources)
+        command = parse_command(statement, sources) if statement.word(0) in COMMANDS else None
+        # a table USING hudi without a database is one of Spark's catalog, for a session with Hudi's own jar
+        return command is not None and not is_hudi_table_of_spark(statement)
     except InvalidOption:
         return _names_table(statement, sources)
+
+
+def _explained(statement: Statement) -> str:
+    """The first word of the statement that an EXPLAIN is about; empty for any other."""
+    at = 1 + (statement.word(1) in ("EXTENDED", "CODEGEN", "COST", "FORMATTED"))
+    return statement.word(at) if statement.word(0) == "EXPLAIN" else ""
+
+
+def _refuse_explained_change(statement: Statement, sources: Sources) -> None:
+    """Raise `UnsupportedFeature` for an EXPLAIN of a statement that changes a table of lakebed: Spark has no plan of
+    it."""
+    change = _explained(statement)
+    if change in CHANGES and _names_table(statement, sources):
+        raise UnsupportedFeature(
+            f"Spark has no plan of the {change} of a table of lakebed",
+            hint="t.explain(upsert=df) and t.merge(df).explain() show what lakebed does; EXPLAIN takes queries",
+            context={"feature": f"EXPLAIN {change}"},
+        )
+
+
+def named_reference(name: str) -> Reference | None:
+    """The reference of a text that is the name `database.table` and no more, as Spark writes it; None for any other.
+
+    >>> named_reference("sales.`orders`").name, named_reference("orders"), named_reference("sales.orders o")
+    ('sales.orders', None, None)
+    """
+    try:
+        reference = parse_statement(name, is_spark=True).reference_at(0)
+    except InvalidOption:
+        return None
+    if reference is None or not reference.in_database or reference.as_of is not None:
+        return None
+    return reference if reference.end == len(name.rstrip()) else None
+
+
+def _is_plain(reference: Reference) -> bool:
+    """Whether a reference is a single word, which in a query of Spark is one of its own names, also where
+    `lakebed.spark.create_views` made it."""
+    return not (reference.is_uri or reference.in_database)
 
 
 def _is_table(reference: Reference, sources: Sources) -> bool:
