@@ -70,7 +70,7 @@ def _refuse_stored_queries(statement: Statement) -> None:
     names of this call."""
     first = statement.words[: next((n for n, word in enumerate(statement.words) if word in ("AS", "RETURN")), 0)]
     stored = next((word for word in ("VIEW", "FUNCTION") if first[:1] == ("CREATE",) and word in first), "")
-    if first[:1] == ("CACHE",):
+    if statement.word(0) == "CACHE":
         stored = "CACHE TABLE"
     if stored:
         raise UnsupportedFeature(
