@@ -411,6 +411,9 @@ def test_writers_refuse_wrong_names_and_options_and_leave_no_table(
         rows.select("id").write.insertInto("sales.orders")
     with pytest.raises(InvalidOption, match="partitionBy"):
         rows.write.partitionBy("id").insertInto("sales.orders")
+    for layout in (writer().bucketBy(2, "id"), writer().bucketBy(2, "id").sortBy("n"), writer().clusterBy("n")):
+        with pytest.raises(InvalidOption, match="option\\('buckets', 8\\)"):
+            layout.saveAsTable("sales.new")
     failing = rows.selectExpr("id", "if(id < 5, n, cast(raise_error('row 5') as long)) AS n")
     for mode in ("errorifexists", "append", "overwrite", "ignore"):
         with pytest.raises(Exception, match="row 5"):

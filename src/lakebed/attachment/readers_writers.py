@@ -32,21 +32,28 @@ _ROWS = "_lakebed_frame_0"
 @dataclass(frozen=True)
 class Written:
     """What a writer of Spark was told: the rows, the format (None if it was not), the mode, the options, and the
-    columns of `partitionBy`."""
+    columns of `partitionBy`; and whether it was told of buckets or an order of rows."""
 
     frame: DataFrame
     format: str | None
     mode: str
     options: Mapping[str, str]
     partition_by: tuple[str, ...]
+    has_layout: bool = False
 
     @property
     def is_of_lakebed(self) -> bool:
         return (self.format or "").lower() == _FORMAT
 
     def write_options(self, attachment: Attachment, location: str, *, streaming: bool = False) -> WriteOptions:
-        """The options of a write to a path or a name; those of the warehouse's storage come after the writer's own.
-        Raises `InvalidOption` if `partitionBy` and an option name other columns."""
+        """The options of a write to a path or a name; those of the writer come before those of the warehouse's storage.
+        Raises `InvalidOption` if `partitionBy` and an option name other columns, and after `bucketBy`."""
+        if self.has_layout:
+            raise InvalidOption(
+                "bucketBy, sortBy and clusterBy are not for tables of lakebed",
+                hint=".option('index', 'bucket').option('buckets', 8) makes a new table with buckets,"
+                " .option('sort', 'key') one with sorted files",
+            )
         named = {**storage_options(attachment), **self.options, "path": location}
         options = write_options(named, streaming=streaming)
         columns = list(self.partition_by)
@@ -276,16 +283,17 @@ def _options(reader: Any) -> bool:
 def _written(writer: Any, *, streaming: bool = False) -> Written:
     """What a writer of Spark was told: a classic writer has it in the JVM, one of Connect in a message."""
     if hasattr(writer, "_jwrite"):
-        return _written_classic(writer, "append" if streaming else writer._jwrite.curmode().toString())
+        return _written_classic(writer, streaming=streaming)
     from pyspark.sql.connect.dataframe import DataFrame
 
     if not streaming:
         told, frame = writer._write, DataFrame(writer._df, writer._spark)
         columns = tuple(told.partitioning_cols)
-        return Written(frame, told.source, told.mode or "errorifexists", dict(told.options), columns)
+        has_layout = told.num_buckets >= 0 or bool(told.sort_cols or told.clustering_cols)
+        return Written(frame, told.source, told.mode or "errorifexists", dict(told.options), columns, has_layout)
     told = writer._write_proto
     return Written(
-        DataFrame(writer._plan, writer._session),
+        DataFrame(writer._write_stream._child, writer._session),
         told.format or None,
         "append",
         dict(told.options),
@@ -293,7 +301,7 @@ def _written(writer: Any, *, streaming: bool = False) -> Written:
     )
 
 
-def _written_classic(writer: Any, mode: str) -> Written:
+def _written_classic(writer: Any, *, streaming: bool) -> Written:
     told = writer._jwrite
     options, columns = dict[str, str](), list[str]()
     pairs = told.extraOptions().iterator()
@@ -303,4 +311,7 @@ def _written_classic(writer: Any, mode: str) -> Written:
     named = told.partitioningColumns()
     if named.isDefined():
         columns = [named.get().apply(n) for n in range(named.get().size())]
-    return Written(writer._df, told.source(), mode, options, tuple(columns))
+    if streaming:
+        return Written(writer._df, told.source(), "append", options, tuple(columns))
+    has_layout = any(part.isDefined() for part in (told.numBuckets(), told.sortColumnNames(), told.clusteringColumns()))
+    return Written(writer._df, told.source(), told.curmode().toString(), options, tuple(columns), has_layout)
