@@ -41,6 +41,7 @@ def attach(spark: SparkSession, warehouse: str | os.PathLike[str] | Warehouse | 
     ...     spark.sql("update sales.orders set city = 'Rome' where city = 'Roma'")
     ...     return spark.sql("select * from sales.orders where city = 'Rome'")
     """
+    from lakebed.attachment.readers_writers import replaced_methods
     from lakebed.attachment.session import attach_names
     from lakebed.warehouse import Warehouse, names_and_options
 
@@ -50,7 +51,7 @@ def attach(spark: SparkSession, warehouse: str | os.PathLike[str] | Warehouse | 
         raise refused("attach", "warehouse", warehouse, "a Warehouse, a path or a URI")
     if not isinstance(warehouse, Warehouse):
         warehouse = Warehouse(None if warehouse is None else os.fspath(warehouse))
-    attach_names(spark, *names_and_options(warehouse))
+    attach_names(spark, *names_and_options(warehouse), replaced_methods)
 
 
 def detach(spark: SparkSession) -> None:

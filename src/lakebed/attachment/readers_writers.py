@@ -31,8 +31,8 @@ _ROWS = "_lakebed_frame_0"
 
 @dataclass(frozen=True)
 class Written:
-    """What a writer of Spark was told: the rows, the format (None if it was not), the mode, the options, and the
-    columns of `partitionBy`; and whether it was told of buckets or an order of rows."""
+    """The settings of a writer of Spark: its rows, the format (None if none is set), the mode, the options, the columns
+    of `partitionBy`, and whether buckets or an order of rows are set."""
 
     frame: DataFrame
     format: str | None
@@ -74,7 +74,7 @@ def storage_options(attachment: Attachment) -> dict[str, str]:
     return {f"{STORAGE_PREFIX}{name}": value for name, value in attachment.storage_options.items()}
 
 
-def replaced_methods(*, connect: bool) -> list[Replaced]:
+def replaced_methods(connect: bool) -> list[Replaced]:
     """Replace the methods of Spark's readers and writers that take names of tables or create tables."""
     if connect:
         from pyspark.sql.connect.readwriter import DataFrameReader, DataFrameWriter
@@ -103,10 +103,10 @@ def _read_table(original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
             frame = table_rows(attachment, tableName)
             return original(self, tableName) if frame is None else frame
         with attachment.running():
-            found = attachment.table(tableName)
-            if found is None:
+            stored = attachment.table(tableName)
+            if stored is None:
                 return original(self, tableName)
-            return self.format(_FORMAT).options(**storage_options(attachment)).load(found.uri)
+            return self.format(_FORMAT).options(**storage_options(attachment)).load(stored.uri)
 
     return table
 
@@ -122,7 +122,7 @@ def _save(original: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         attachment = attachment_of(_session(self))
         if attachment is not None:
-            _tell(self.mode(mode), format, partitionBy, options)
+            _hand_over(self.mode(mode), format, partitionBy, options)
             written = _written(self)
             location = path if path is not None else written.options.get("path")
             if written.is_of_lakebed and isinstance(location, str):
@@ -144,7 +144,7 @@ def _save_as_table(original: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         attachment = attachment_of(_session(self))
         if attachment is not None and isinstance(name, str):
-            _tell(self.mode(mode), format, partitionBy, options)
+            _hand_over(self.mode(mode), format, partitionBy, options)
             written = _written(self)
             with attachment.running():
                 table = _name_to_write(attachment, written, name)
@@ -188,7 +188,7 @@ def _to_table(original: Callable[..., StreamingQuery]) -> Callable[..., Streamin
     ) -> StreamingQuery:
         attachment = attachment_of(_session(self))
         if attachment is not None and isinstance(tableName, str):
-            _tell(self, format, partitionBy, options)
+            _hand_over(self, format, partitionBy, options)
             written = _written(self, streaming=True)
             with attachment.running():
                 table = _name_to_write(attachment, written, tableName)
@@ -204,7 +204,7 @@ def _to_table(original: Callable[..., StreamingQuery]) -> Callable[..., Streamin
     return toTable
 
 
-# -- what a writer was told, and the writes
+# -- the settings of a writer, and the writes
 
 
 def _name_to_write(attachment: Attachment, written: Written, name: str) -> str | None:
@@ -259,7 +259,7 @@ def _write(attachment: Attachment, written: Written, location: str) -> None:
         raise
 
 
-def _tell(writer: Any, format: str | None, partition_by: Any, options: Mapping[str, Any]) -> None:
+def _hand_over(writer: Any, format: str | None, partition_by: Any, options: Mapping[str, Any]) -> None:
     """Hand the arguments of a method to the writer, as Spark's methods do."""
     writer.options(**options)
     if partition_by is not None:
@@ -281,37 +281,39 @@ def _options(reader: Any) -> bool:
 
 
 def _written(writer: Any, *, streaming: bool = False) -> Written:
-    """What a writer of Spark was told: a classic writer has it in the JVM, one of Connect in a message."""
+    """The settings of a writer of Spark: a classic writer has them in the JVM, one of Connect in a message."""
     if hasattr(writer, "_jwrite"):
         return _written_classic(writer, streaming=streaming)
     from pyspark.sql.connect.dataframe import DataFrame
 
     if not streaming:
-        told, frame = writer._write, DataFrame(writer._df, writer._spark)
-        columns = tuple(told.partitioning_cols)
-        has_layout = told.num_buckets >= 0 or bool(told.sort_cols or told.clustering_cols)
-        return Written(frame, told.source, told.mode or "errorifexists", dict(told.options), columns, has_layout)
-    told = writer._write_proto
+        state, frame = writer._write, DataFrame(writer._df, writer._spark)
+        columns = tuple(state.partitioning_cols)
+        has_layout = state.num_buckets >= 0 or bool(state.sort_cols or state.clustering_cols)
+        return Written(frame, state.source, state.mode or "errorifexists", dict(state.options), columns, has_layout)
+    state = writer._write_proto
     return Written(
         DataFrame(writer._write_stream._child, writer._session),
-        told.format or None,
+        state.format or None,
         "append",
-        dict(told.options),
-        tuple(told.partitioning_column_names),
+        dict(state.options),
+        tuple(state.partitioning_column_names),
     )
 
 
 def _written_classic(writer: Any, *, streaming: bool) -> Written:
-    told = writer._jwrite
+    state = writer._jwrite
     options, columns = dict[str, str](), list[str]()
-    pairs = told.extraOptions().iterator()
+    pairs = state.extraOptions().iterator()
     while pairs.hasNext():
         pair = pairs.next()
         options[pair._1()] = pair._2()
-    named = told.partitioningColumns()
+    named = state.partitioningColumns()
     if named.isDefined():
         columns = [named.get().apply(n) for n in range(named.get().size())]
     if streaming:
-        return Written(writer._df, told.source(), "append", options, tuple(columns))
-    has_layout = any(part.isDefined() for part in (told.numBuckets(), told.sortColumnNames(), told.clusteringColumns()))
-    return Written(writer._df, told.source(), told.curmode().toString(), options, tuple(columns), has_layout)
+        return Written(writer._df, state.source(), "append", options, tuple(columns))
+    has_layout = any(
+        part.isDefined() for part in (state.numBuckets(), state.sortColumnNames(), state.clusteringColumns())
+    )
+    return Written(writer._df, state.source(), state.curmode().toString(), options, tuple(columns), has_layout)

@@ -12,19 +12,23 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from string import Formatter
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
-from lakebed.attachment.results import formatted, frame_of
+import pyarrow as pa
+
 from lakebed.catalog.names import using
 from lakebed.engine.spark_python import use_this_python
-from lakebed.engine.spark_session import is_connect
+from lakebed.engine.spark_session import is_connect, session_of
 from lakebed.errors import InvalidOption
+from lakebed.operations.result import WriteResult
 from lakebed.queries import table_calls
 from lakebed.secrets import without_users
 from lakebed.statements.run import named_reference, run
 from lakebed.statements.sources import Sources
+from lakebed.wording import Printed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
 
 _ATTRIBUTE = "_lakebed_attachment"
 _MISSING: Any = object()
+_COUNTS = pa.schema(
+    [(name, pa.int64()) for name in ("num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows")]
+)
 _lock = RLock()
 _sessions: WeakSet[SparkSession] = WeakSet()
 # The methods of classes that are replaced, by whether they are those of Spark Connect.
@@ -90,7 +97,7 @@ class Attachment:
             _runs.reset(token)
 
     def existing_name(self, name: str) -> str | None:
-        """The name of a table of the warehouse from a text for Spark, `Sales.orders`; None for any other text."""
+        """The name of a table of the warehouse from a text for Spark; None for any other text."""
         reference = named_reference(name)
         return None if reference is None else self._sources().uri_of(reference)
 
@@ -119,10 +126,14 @@ def attachment_of(spark: Any) -> Attachment | None:
     return None if _runs.get() else vars(spark).get(_ATTRIBUTE)
 
 
-def attach_names(spark: SparkSession, names: Names, storage_options: Mapping[str, str]) -> None:
-    """Attach a warehouse to a session. The same one again changes nothing. Raises `InvalidOption` for another one."""
-    from lakebed.attachment.readers_writers import replaced_methods
-
+def attach_names(
+    spark: SparkSession,
+    names: Names,
+    storage_options: Mapping[str, str],
+    replace_methods: Callable[[bool], list[Replaced]],
+) -> None:
+    """Attach a warehouse to a session; `replace_methods` replaces the methods of readers and writers, for Connect or
+    not. The same warehouse again changes nothing. Raises `InvalidOption` for another one."""
     use_this_python(spark)
     with _lock:
         present: Attachment | None = vars(spark).get(_ATTRIBUTE)
@@ -145,7 +156,7 @@ def attach_names(spark: SparkSession, names: Names, storage_options: Mapping[str
         )
         _sessions.add(spark)
         if is_connect(spark) not in _of_classes:
-            _of_classes[is_connect(spark)] = replaced_methods(connect=is_connect(spark))
+            _of_classes[is_connect(spark)] = replace_methods(is_connect(spark))
 
 
 def detach_names(spark: SparkSession) -> None:
@@ -211,3 +222,57 @@ def _table_exists(spark: SparkSession, original: Callable[..., bool]) -> Callabl
         return original(tableName, dbName)
 
     return table_exists
+
+
+# -- results and variables of statements
+
+
+def frame_of(result: Any, spark: SparkSession) -> DataFrame:
+    """The result of a statement as a DataFrame: the rows of a query as they are, a row of counts for a statement that
+    changes rows, a row with the text of the result for a service, and no columns for any other, as Spark has it."""
+    if session_of(result) is not None:
+        return result
+    if isinstance(result, WriteResult):
+        return spark.createDataFrame(counts_of(result))
+    if isinstance(result, Printed):
+        return spark.createDataFrame(pa.table({"result": pa.array([str(result)], pa.string())}))
+    return spark.range(0).select()
+
+
+def counts_of(result: WriteResult) -> pa.Table:
+    """The counts of a write as one row; null for rows that the write did not count.
+
+    >>> import lakebed
+    >>> t = lakebed.create("memory://docs/counts", {"id": [1]}, key="id")
+    >>> counts_of(t.insert({"id": [1, 2]})).to_pylist()
+    [{'num_affected_rows': 2, 'num_updated_rows': 0, 'num_deleted_rows': 0, 'num_inserted_rows': 2}]
+    """
+    counts = (result.updated, result.deleted, result.inserted)
+    known = [count for count in counts if count is not None]
+    total = sum(known) if len(known) == len(counts) else None
+    return pa.table([pa.array([count], pa.int64()) for count in (total, *counts)], _COUNTS)
+
+
+def formatted(spark: SparkSession, text: str, variables: Mapping[str, Any]) -> tuple[str, dict[str, DataFrame]]:
+    """The text of `spark.sql(text, **variables)` with the values of the variables, and the DataFrames among these by
+    the names that they have in it. Raises Spark's errors for what it refuses."""
+    from pyspark.sql import DataFrame
+
+    if is_connect(spark):
+        from pyspark.sql.connect.sql_formatter import SQLStringFormatter
+    else:
+        from pyspark.sql.sql_formatter import SQLStringFormatter
+    of_spark: Any = SQLStringFormatter(cast("Any", spark))
+    frames: dict[str, DataFrame] = {}
+
+    class NamedFrames(Formatter):
+        def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+            value, first = Formatter.get_field(self, field_name, args, kwargs)
+            if not isinstance(value, DataFrame):
+                return of_spark.get_field(field_name, args, kwargs)
+            names = (name for name, frame in frames.items() if frame is value)
+            name = next(names, f"_lakebed_frame_{len(frames)}")
+            frames[name] = value
+            return name, first
+
+    return NamedFrames().format(text, **variables), frames

@@ -51,7 +51,7 @@ def create_table(options: WriteOptions, columns: Any, *, name: str = "", spark: 
             f"there is no table at {options.path}",
             hint="Name its key, and the write creates it: .option('key', 'id'), or the options of a Hudi job with"
             " hoodie.datasource.write.recordkey.field and hoodie.table.name. Or make it by lakebed.create(path, df,"
-            " key=...).",
+            " key=...), or lakebed.write(df, path, options).",
             context={"uri": options.path},
         )
     job = resolve_options(options.options).table

@@ -88,7 +88,9 @@ def is_of_lakebed(statement: Statement, sources: Sources) -> bool:
     from lakebed.statements.definitions import is_hudi_table_of_spark
 
     try:
-        if any(_is_table(reference, sources) for reference in statement.references if not _is_plain(reference)):
+        # a single word in a query is a name of Spark, also that of a view of `lakebed.spark.create_views`
+        named = (reference for reference in statement.references if reference.is_uri or reference.in_database)
+        if any(_is_table(reference, sources) for reference in named):
             return True
         if statement.kind in CHANGES:
             from lakebed.statements.changes import changed_table
@@ -135,12 +137,6 @@ def named_reference(name: str) -> Reference | None:
     if reference is None or not reference.in_database or reference.as_of is not None:
         return None
     return reference if reference.end == len(name.rstrip()) else None
-
-
-def _is_plain(reference: Reference) -> bool:
-    """Whether a reference is a single word, which in a query of Spark is one of its own names, also where
-    `lakebed.spark.create_views` made it."""
-    return not (reference.is_uri or reference.in_database)
 
 
 def _is_table(reference: Reference, sources: Sources) -> bool:
