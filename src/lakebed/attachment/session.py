@@ -248,8 +248,8 @@ def counts_of(result: WriteResult) -> pa.Table:
     [{'num_affected_rows': 2, 'num_updated_rows': 0, 'num_deleted_rows': 0, 'num_inserted_rows': 2}]
     """
     counts = (result.updated, result.deleted, result.inserted)
-    known = [count for count in counts if count is not None]
-    total = sum(known) if len(known) == len(counts) else None
+    counted = [count for count in counts if count is not None]
+    total = sum(counted) if len(counted) == len(counts) else None
     return pa.table([pa.array([count], pa.int64()) for count in (total, *counts)], _COUNTS)
 
 
