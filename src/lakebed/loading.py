@@ -156,7 +156,7 @@ def _convert_over_files(
         table = open_table(uri, spark=create_options.get("spark"), storage_options=storage_options)
         _check_rows(table, result, files.rows.rows, combined=False, way_out=_COPY_AND_COMBINE)
     except BaseException:
-        _drop_unless_used(table, result, uri, storage_options)
+        drop_unless_used(table, result, uri, storage_options)
         raise
     table.loaded = result
     return table
@@ -256,13 +256,13 @@ def _load(
             expected = rows.num_rows if isinstance(rows, pa.Table) else getattr(rows, "rows", None)
         _check_rows(table, result, expected, combined=str((options or {}).get(_COMBINE, "")).lower() == "true")
     except BaseException:
-        _drop_unless_used(table, result, uri, storage_options)
+        drop_unless_used(table, result, uri, storage_options)
         raise
     table.loaded = result
     return table
 
 
-def _drop_unless_used(
+def drop_unless_used(
     table: Table, result: WriteResult | None, uri: str, storage_options: Mapping[str, str] | None
 ) -> None:
     """Drop the table, unless others than this call have committed to it."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from lakebed.operations.result import WriteResult
     from lakebed.statements.duckdb_query import QueryResult
+    from lakebed.statements.sources import TableCalls
     from lakebed.table import Table
     from lakebed.table_views import View
     from lakebed.wording import Printed
@@ -77,7 +78,6 @@ def run_sql(
 ) -> Any:
     """Run a SQL statement as `sql` does; `variables` gives the rows in a variable of the caller."""
     from lakebed.statements.run import run
-    from lakebed.statements.sources import TableCalls
 
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise refused("sql", "text", text, "a SQL statement")
@@ -85,7 +85,17 @@ def run_sql(
         raise refused("sql", "args", args, "a dict or a list of values")
     if spark is not None and not hasattr(spark, "createDataFrame"):
         raise refused("sql", "spark", spark, "a Spark session")
-    calls = TableCalls(
+    return run(text, tables, args, spark, table_calls(storage_options, variables))
+
+
+def table_calls(
+    storage_options: Mapping[str, str] | None, variables: Callable[[str], Any] = lambda _: None
+) -> TableCalls:
+    """What statements call, with these storage options and the warehouse in use; `variables` gives the rows in a
+    variable of the caller."""
+    from lakebed.statements.sources import TableCalls
+
+    return TableCalls(
         open=partial(open_table, storage_options=storage_options),
         create=partial(create, storage_options=storage_options),
         load=partial(load, storage_options=storage_options),
@@ -94,4 +104,3 @@ def run_sql(
         names=warehouse_names(),
         variables=variables,
     )
-    return run(text, tables, args, spark, calls)

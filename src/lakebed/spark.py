@@ -1,7 +1,9 @@
-"""`lakebed.spark`: tables in a Spark session: names for `spark.sql`, and DataFrames laid out by buckets."""
+"""`lakebed.spark`: tables in a Spark session: names for `spark.sql`, a warehouse for all of it, and DataFrames by
+buckets."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +17,54 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.read.scan import Scan
+    from lakebed.warehouse import Warehouse
 
-__all__ = ["bucketed", "by_buckets", "create_views"]
+__all__ = ["attach", "bucketed", "by_buckets", "create_views", "detach"]
+
+
+def attach(spark: SparkSession, warehouse: str | os.PathLike[str] | Warehouse | None = None) -> None:
+    """Attach a warehouse to a Spark session: `spark.sql` runs statements about its tables, and all else goes to Spark
+    as before.
+
+    `warehouse` is a `Warehouse`, a path or URI, or None for that of `LAKEBED_WAREHOUSE`. Then `spark.sql` takes the
+    names of its tables (`sales.orders`) in every statement of `lakebed.sql`, `spark.table`, `spark.read.table` and
+    `spark.catalog.tableExists` take them, `df.write.saveAsTable`, `insertInto` and `writeStream.toTable` write them,
+    and with `format("lakebed")` they and `save` create a table whose key the options name. A query gives a DataFrame, a
+    statement that changes rows one row with the columns `num_affected_rows`, `num_updated_rows`, `num_deleted_rows`
+    and `num_inserted_rows`, a table service one row with its `result`.
+
+    It holds for this Python object: `spark.newSession()` is not attached. The same warehouse again changes nothing.
+    Raises `InvalidOption` if the session has another one.
+
+    >>> def orders_of_rome(spark):
+    ...     lakebed.spark.attach(spark, "/data/warehouse")
+    ...     spark.sql("update sales.orders set city = 'Rome' where city = 'Roma'")
+    ...     return spark.sql("select * from sales.orders where city = 'Rome'")
+    """
+    from lakebed.attachment.readers_writers import replaced_methods
+    from lakebed.attachment.session import attach_names
+    from lakebed.warehouse import Warehouse, names_and_options
+
+    if not hasattr(spark, "createDataFrame"):
+        raise refused("attach", "spark", spark, "a Spark session")
+    if not isinstance(warehouse, str | os.PathLike | Warehouse | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise refused("attach", "warehouse", warehouse, "a Warehouse, a path or a URI")
+    if not isinstance(warehouse, Warehouse):
+        warehouse = Warehouse(None if warehouse is None else os.fspath(warehouse))
+    attach_names(spark, *names_and_options(warehouse), replaced_methods)
+
+
+def detach(spark: SparkSession) -> None:
+    """Undo `attach`: the session's methods are Spark's again. Does nothing in a session without a warehouse.
+
+    >>> def without_warehouse(spark):
+    ...     lakebed.spark.detach(spark)
+    """
+    from lakebed.attachment.session import detach_names
+
+    if not hasattr(spark, "createDataFrame"):
+        raise refused("detach", "spark", spark, "a Spark session")
+    detach_names(spark)
 
 
 def create_views(

@@ -207,3 +207,8 @@ class Warehouse:
 
     def _options(self, options: dict[str, Any]) -> dict[str, Any]:
         return {**options, "storage_options": {**self._storage_options, **(options.get("storage_options") or {})}}
+
+
+def names_and_options(warehouse: Warehouse) -> tuple[Names, dict[str, str]]:
+    """The names of a warehouse, and the storage options of its tables."""
+    return warehouse._names, warehouse._storage_options  # pyright: ignore[reportPrivateUsage]

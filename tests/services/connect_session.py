@@ -187,10 +187,65 @@ def statements(spark: SparkSession, folder: Path) -> None:
     assert {row.id for row in changed} == {0, 1, *range(40, 95)}
 
 
+def attached(spark: SparkSession, folder: Path) -> None:
+    """A warehouse attached to the session: statements, names, writers and streams; then everything is as before."""
+    from pyspark.sql.connect.readwriter import DataFrameReader, DataFrameWriter
+    from pyspark.sql.connect.streaming.readwriter import DataStreamWriter
+
+    objects = (spark, spark.catalog, DataFrameReader, DataFrameWriter, DataStreamWriter)
+    before = [dict(vars(one)) for one in objects]
+    w = lakebed.Warehouse(str(folder / "lake"))
+    w.load("sales.trips", frame(spark, range(9), "a", 1), key="id")
+    lakebed.spark.attach(spark, w)
+    source = frame(spark, range(8, 12), "b", 2)
+    merge = """MERGE INTO sales.trips t USING {source} s ON t.id = s.id
+        WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"""
+    merged = spark.sql(merge, source=source)
+    assert merged.columns == ["num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows"]
+    assert [tuple(row) for row in merged.collect()] == [(4, 1, 0, 3)]
+    state = model(range(8), "a", 1) | model(range(8, 12), "b", 2)
+    for read in (spark.sql("SELECT * FROM sales.trips"), spark.table("Sales.trips"), spark.read.table("sales.trips")):
+        assert sorted(tuple(row) for row in read.collect()) == sorted(state.values())
+    picked = spark.read.option("where", "id > 10").table("sales.trips")
+    assert [row.id for row in picked.collect()] == [11]
+    assert spark.catalog.tableExists("sales.trips")
+    assert not spark.catalog.tableExists("sales.nope")
+    spark.sql("DELETE FROM sales.trips WHERE id >= :least", {"least": 2})
+    check(w.open("sales.trips", spark=spark), model(range(2), "a", 1))
+    assert spark.sql("SELECT :a AS a", {"a": 1}).collect()[0].a == 1
+    assert spark.sql("CREATE TABLE sales.made (id int) USING lakebed TBLPROPERTIES (primaryKey = 'id')").columns == []
+
+    keyed = source.write.format("lakebed").option("hoodie.datasource.write.recordkey.field", "id")
+    keyed.partitionBy("city").saveAsTable("sales.saved")
+    for save in (lambda: keyed.saveAsTable("sales.saved"), lambda: keyed.mode("error").saveAsTable("sales.saved")):
+        try:
+            save()
+        except lakebed.TableExists:
+            continue
+        raise AssertionError("a table was created twice")
+    frame(spark, range(10, 14), "c", 3).write.mode("append").saveAsTable("sales.saved")
+    frame(spark, range(20, 21), "d", 3).write.insertInto("sales.saved")
+    saved = model(range(8, 10), "b", 2) | model(range(10, 14), "c", 3) | model(range(20, 21), "d", 3)
+    check(w.open("sales.saved", spark=spark), saved)
+    source.write.format("lakebed").option("key", "id").mode("overwrite").save(str(folder / "saved"))
+    check(lakebed.open(str(folder / "saved"), spark=spark), model(range(8, 12), "b", 2))
+
+    source.write.parquet(str(folder / "in"))
+    stream = spark.readStream.schema(source.schema).parquet(str(folder / "in")).writeStream.format("lakebed")
+    stream = stream.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
+    stream.toTable("sales.streamed", key="id").awaitTermination()
+    check(w.open("sales.streamed", spark=spark), model(range(8, 12), "b", 2))
+    source.write.mode("overwrite").saveAsTable("plain")
+    assert spark.table("plain").count() == 4
+    spark.sql("DROP TABLE plain")
+    lakebed.spark.detach(spark)
+    assert [dict(vars(one)) for one in objects] == before
+
+
 def main(remote: str, folder: Path) -> None:
     spark = SparkSession.builder.remote(remote).getOrCreate()
     before = dict(spark.conf.getAll)
-    for step in (bucket, untouched, simple, job, given, joined, statements):
+    for step in (bucket, untouched, simple, job, given, joined, statements, attached):
         step(spark, folder)
     assert dict(spark.conf.getAll) == before, "the session's settings were changed"
     assert SparkContext._gateway is None, "a gateway was started"

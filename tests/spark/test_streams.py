@@ -263,3 +263,27 @@ def test_writes_that_the_format_refuses_name_the_better_way(spark: Any, tmp_path
         with pytest.raises(AnalysisException, match=message):
             frame.write.format("lakebed").mode("append").options(**options).save(uri)
     assert len(t.timeline) == 0
+
+
+def test_a_write_and_a_stream_create_their_table(spark: Any, tmp_path: Path) -> None:
+    rows = spark.createDataFrame([(1, 1), (2, 2)], "id long, n long")
+    of_hudi = {
+        "hoodie.table.name": "trips",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.precombine.field": "n",
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+    }
+    for mode in ("append", "overwrite"):
+        path = str(tmp_path / mode)
+        for _ in range(2):  # the options stay where the table exists
+            rows.write.format("lakebed").options(**of_hudi).mode(mode).save(path)
+        t = lakebed.open(path)
+        assert rows_of(t) == [{"id": 1, "n": 1}, {"id": 2, "n": 2}]
+        assert (t.name, t.properties["hoodie.table.type"]) == ("trips", "MERGE_ON_READ")
+    writer = source(spark, tmp_path).writeStream.format("lakebed").option("checkpointLocation", str(tmp_path / "c"))
+    writer.option("key", "id").trigger(**NOW).start(str(tmp_path / "streamed")).awaitTermination()
+    assert rows_of(lakebed.open(str(tmp_path / "streamed"))) == [{"id": n, "n": min(n, 2)} for n in range(4)]
+    for options, message in (({}, "Name its key"), ({"key": "nope"}, "not in the schema"), ({"kye": "id"}, "'key'")):
+        with pytest.raises(AnalysisException, match=message):
+            rows.write.format("lakebed").options(**options).mode("append").save(str(tmp_path / "none"))
+        assert not (tmp_path / "none").exists()

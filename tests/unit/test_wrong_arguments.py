@@ -264,7 +264,7 @@ LOOKED_AT = {
     *("data", "upsert", "schema_or_data", "df", "batch", "frame", "keys"),
     *("condition", "args", "text", "table", "functions", "source", "create_options", "set", "values", "keys_by_table"),
     *("on", "other", "index", "merge", "to", "file_groups", "bucketed", "conditions", "stop"),
-    *("vector", "path", "offset", "length"),
+    *("vector", "path", "offset", "length", "warehouse"),
     *("checkpoint", "job", "max_local_bytes", "on_event", "operation", "output_mode", "t", "trigger"),
 }
 

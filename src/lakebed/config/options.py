@@ -58,6 +58,7 @@ __all__ = [
     "resolve_options",
     "service_properties",
     "service_settings",
+    "table_options",
     "with_table_settings",
 ]
 _log = logging.getLogger("lakebed.options")
@@ -239,6 +240,16 @@ def check_table_options(job_options: Options) -> None:
     ]
     if problems:
         raise all_in_one(problems)
+
+
+def table_options(option_values: Mapping[str, Any]) -> dict[str, str]:
+    """The options of a job that a table may record, by their keys: without those of one read or write.
+
+    >>> table_options({"hoodie.table.name": "trips", "hoodie.datasource.write.operation": "insert"})
+    {'hoodie.table.name': 'trips'}
+    """
+    explicit = resolve_options(option_values).explicit
+    return {key: text for key, text in explicit.items() if key in options() and not _is_of_a_verb(options()[key])}
 
 
 def _is_of_a_verb(option: Option) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from lakebed.config.creation import ARGUMENTS, PARTITION_BY, argument_name, argument_value
 from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.operations.once import DEFAULT_IDENTIFIER
@@ -29,7 +31,10 @@ _STREAM_RETRIES = 3
 
 @dataclass(frozen=True, repr=False)
 class WriteOptions:
-    """The options of a write: the table, the operation, the number of tries, and options of the write itself."""
+    """The options of a write: the table, the operation, the number of tries, and options of the write itself.
+
+    `creation` has the arguments of `lakebed.create` for a table that does not exist.
+    """
 
     path: str
     operation: str | None = None
@@ -38,6 +43,7 @@ class WriteOptions:
     checkpoint: str = ""
     worker_tuning: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
+    creation: Mapping[str, Any] = field(default_factory=dict[str, Any])
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     __repr__ = masked_repr
@@ -45,6 +51,11 @@ class WriteOptions:
     def storage(self) -> Storage:
         """The table's storage."""
         return open_storage(self.path, dict(self.storage_options))
+
+    @property
+    def names_key(self) -> bool:
+        """Whether the options name a key, so that a table can be created from them."""
+        return bool(self.creation.get("key") or resolve_options(self.options).table.key_fields)
 
     def operation_of_stream(self, *, complete: bool, has_key: bool) -> str:
         """The operation of a stream: if none is named, complete results replace the table's rows, and other rows are
@@ -73,6 +84,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
     settings: dict[str, str] = {}
     hudi: dict[str, str] = {}
     storage: dict[str, str] = {}
+    creation: dict[str, Any] = {}
     checkpoint = ""
     for name, value in options.items():
         key = name.lower()
@@ -84,6 +96,8 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
             storage[key.removeprefix(STORAGE_PREFIX)] = value
         elif key.startswith(_PREFIXES):
             hudi[key] = value
+        elif argument_name(key) in (*ARGUMENTS, PARTITION_BY):
+            creation[argument_name(key)] = argument_value(argument_name(key), value)
         elif key in (*OF_SPARK, *OF_SPARK_TABLES):
             checkpoint = value if key == "checkpointlocation" else checkpoint
         elif key in OF_READS:
@@ -93,12 +107,12 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
                 context={"option": name},
             )
         else:
-            near = difflib.get_close_matches(key, _LAKEBED_OPTIONS, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(key, (*_LAKEBED_OPTIONS, *ARGUMENTS, PARTITION_BY), n=1, cutoff=0.5)
             raise InvalidOption(
                 f"a write by format('lakebed') has no option {name!r}",
                 hint=f"did you mean {near[0]!r}?"
                 if near
-                else f"it has {', '.join(_LAKEBED_OPTIONS)}, storage.<name> and hoodie.*",
+                else f"it has {', '.join(_LAKEBED_OPTIONS)}, storage.<name>, hoodie.* and arguments of lakebed.create",
                 context={"option": name, "nearest": near[0] if near else None},
             )
     if "path" not in settings:
@@ -118,6 +132,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
         checkpoint=checkpoint,
         worker_tuning=resolve_options(hudi).read.worker_tuning,
         options=hudi,
+        creation=creation,
         storage_options=storage,
     )
 

@@ -16,9 +16,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from lakebed.api import open as open_table
 from lakebed.engine.spark_worker import SentToWorkers, tune_worker
-from lakebed.errors import TableNotFound
 from lakebed.operations.once import Once
-from lakebed.properties.file import load_table_config
+from lakebed.spark_sink.creation import table_to_write
 from lakebed.spark_sink.options import WriteOptions, refuse_memory
 from lakebed.spark_sink.staging import (
     Staged,
@@ -39,15 +38,7 @@ class _Writer(SentToWorkers):
     def __init__(self, options: WriteOptions, columns: pa.Schema, *, overwrite: bool) -> None:
         storage = options.storage()
         refuse_memory(options.path, storage)
-        try:
-            has_key = bool(load_table_config(storage).key_fields)
-        except TableNotFound as error:
-            raise TableNotFound(
-                f"there is no table at {options.path}",
-                hint="Make it with its key: lakebed.create(path, df, key=...), or lakebed.write(df, path, options) with"
-                " the options of a Hudi job.",
-                context={"uri": options.path},
-            ) from error
+        has_key = bool(table_to_write(storage, options, columns).key_fields)
         self.options = options
         self.columns = columns
         self.overwrite = overwrite

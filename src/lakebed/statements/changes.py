@@ -46,6 +46,26 @@ def run_change(statement: Statement, sources: Sources, query: Query) -> WriteRes
     return _Change(statement, _FORMS[statement.kind], sources, query).run()
 
 
+def changed_table(statement: Statement) -> Reference | None:
+    """The table that a statement changes; None for a text in which it is not named as lakebed reads it.
+
+    >>> from lakebed.statements.statement import parse_statement
+    >>> changed_table(parse_statement("delete from sales.orders where id = 1", is_spark=True)).name
+    'sales.orders'
+    """
+    begin = _begin(Parts(statement, ""))
+    for words in _BEFORE_TABLE[statement.kind]:
+        if statement.words[begin : begin + len(words)] == words:
+            return statement.reference_at(begin + len(words), takes_columns=True)
+    return None
+
+
+def _begin(parts: Parts) -> int:
+    """The place of the first word after the common table expressions."""
+    has_with = parts.statement.word(0) == "WITH"
+    return parts.all(parts.statement.kind, 1, parts.stop)[0] if has_with else 0
+
+
 @dataclass
 class _Change(Parts):
     """One statement being run."""
@@ -64,8 +84,7 @@ class _Change(Parts):
     @once
     def begin(self) -> int:
         """The place of the first word after the common table expressions."""
-        has_with = self.statement.word(0) == "WITH"
-        return self.all(self.statement.kind, 1, self.stop)[0] if has_with else 0
+        return _begin(self)
 
     def _rows(self, query: QueryText) -> Any:
         """The rows of a query that may name the common table expressions of the statement."""
@@ -373,6 +392,15 @@ class _PlainNames:
         return self._reader.value(text, (self._side,), "value").spark
 
 
+# What is ahead of the table, the longest first.
+_BEFORE_TABLE = {
+    "MERGE": (("MERGE", "INTO"),),
+    "UPDATE": (("UPDATE",),),
+    "DELETE": (("DELETE", "FROM"),),
+    "INSERT": tuple(
+        (*words, *table) for words in (("INSERT", "INTO"), ("INSERT", "OVERWRITE")) for table in (("TABLE",), ())
+    ),
+}
 _QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 _FORMS = {
     "MERGE": "write MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",

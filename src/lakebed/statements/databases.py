@@ -23,17 +23,20 @@ _FORMS = {
     "CREATE DATABASE": "write CREATE DATABASE name, or CREATE DATABASE IF NOT EXISTS name",
     "DESCRIBE EXTENDED": "write DESCRIBE EXTENDED t",
 }
-_SCHEMAS = {"SCHEMA": "DATABASE", "SCHEMAS": "DATABASES", "DESC": "DESCRIBE"}
+_SAME_WORDS = {"SCHEMA": "DATABASE", "SCHEMAS": "DATABASES", "DESC": "DESCRIBE", "FORMATTED": "EXTENDED"}
 
 
 def parse_database(statement: Statement, sources: Sources) -> Command | None:
     """The command of a statement about the names of the warehouse, or DESCRIBE EXTENDED of a table of lakebed; None for
     any other. With a session those about names are Spark's."""
-    kind = " ".join(_SCHEMAS.get(word, word) for word in (statement.word(0), statement.word(1)))
+    # DESCRIBE TABLE EXTENDED t, DESCRIBE FORMATTED t
+    is_long = (statement.word(1), statement.word(2)) in (("TABLE", "EXTENDED"), ("TABLE", "FORMATTED"))
+    first = (statement.word(0), statement.word(1 + is_long))
+    kind = " ".join(_SAME_WORDS.get(word, word) for word in first)
     names = sources.names
     if kind not in _FORMS:
         return None
-    at = 2
+    at = 2 + (is_long and kind == "DESCRIBE EXTENDED")
     cursor = CommandCursor(statement, _FORMS[kind], at=at, zone=zone_of(sources.session), sources=sources)
     if kind == "DESCRIBE EXTENDED":
         cursor.takes("TABLE")

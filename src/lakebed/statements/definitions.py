@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebed.config.creation import ARGUMENTS, SPELLINGS, argument_name, argument_value
 from lakebed.config.option_table import canonical
 from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
@@ -24,7 +25,7 @@ from lakebed.statements.commands import (
     table_of,
     text_of,
 )
-from lakebed.statements.parts import QueryText
+from lakebed.statements.parts import Parts, QueryText
 from lakebed.statements.sources import Sources
 from lakebed.statements.statement import Reference, Statement
 from lakebed.table import Table
@@ -32,11 +33,6 @@ from lakebed.table import Table
 PROVIDERS = ("LAKEBED", "HUDI")
 # Words that end a column's type.
 _AFTER_TYPE = ("NOT", "NULL", "COMMENT", "DEFAULT", "GENERATED", "FIRST", "AFTER", "PRIMARY", "UNIQUE")
-# The arguments of `lakebed.create` that properties may name, by their names and by Hudi's.
-_LISTS = ("key", "ordering", "hash_fields", "indexes")
-_NUMBERS = ("buckets", "table_version")
-_TEXTS = ("type", "index", "partition_buckets", "merge", "sort")
-_HUDI_NAMES = {"primarykey": "key", "orderingfields": "ordering", "precombinefield": "ordering"}
 _CREATE = (
     "write CREATE TABLE [IF NOT EXISTS] t (column type, ...) USING lakebed PARTITIONED BY (column) LOCATION 'uri'"
     " TBLPROPERTIES (primaryKey = 'column'), or AS SELECT in place of the columns"
@@ -214,14 +210,41 @@ class SetProperties:
         return table_of(sources, self.table).configure(self.settings)
 
 
+def provider_of(statement: Statement) -> str:
+    """The word after USING in a CREATE, in upper case; empty without one.
+
+    >>> from lakebed.statements.statement import parse_statement
+    >>> provider_of(parse_statement("create table sales.orders (id bigint) using lakebed", is_spark=True))
+    'LAKEBED'
+    """
+    parts = Parts(statement, _CREATE)
+    using = parts.find("USING", 0)
+    return "" if using is None else statement.word(using + 1)
+
+
+def is_hudi_table_of_spark(statement: Statement) -> bool:
+    """Whether a CREATE TABLE USING hudi names its table by a single word.
+
+    >>> from lakebed.statements.statement import parse_statement
+    >>> texts = ("create table orders using hudi as select 1", "create table sales.orders using hudi as select 1")
+    >>> [is_hudi_table_of_spark(parse_statement(text, is_spark=True)) for text in texts]
+    [True, False]
+    """
+    if statement.word(0) != "CREATE" or provider_of(statement) != "HUDI":
+        return False
+    at = statement.words.index("TABLE") + 1
+    at += 3 * (statement.words[at : at + 3] == ("IF", "NOT", "EXISTS"))
+    table = statement.reference_at(at, takes_columns=True)
+    return table is not None and not (table.in_database or table.is_uri)
+
+
 def _create(cursor: CommandCursor) -> CreateTable | None:
     statement = cursor.statement
     if "TABLE" not in (statement.word(1), statement.word(2), statement.word(3)):
         return None
     if cursor.sources.session is None:
         cursor.check_parentheses()
-    providers = [statement.word(at + 1) for at in cursor.all("USING", 0, cursor.stop)]
-    if not providers or providers[0] not in PROVIDERS:
+    if provider_of(statement) not in PROVIDERS:
         if cursor.sources.session is None:  # else it may be a table of another provider
             raise cursor.wrong(0, "USING lakebed is missing")
         return None
@@ -310,33 +333,22 @@ class _Clauses:
 
     def _properties(self, start: int) -> None:
         for key, value in self.cursor.pairs("the properties").items():
-            name = _HUDI_NAMES.get(key.lower(), key.lower())
+            name = argument_name(key)
             text = text_of(value)
             if name == "path":
                 self._locate(start, value)
-            elif name in (*_LISTS, *_NUMBERS, *_TEXTS):
+            elif name in ARGUMENTS:
                 if name in self.arguments:
                     raise self.cursor.wrong(start, f"{name} is given twice")
-                self.arguments[name] = _argument(name, text or "")
+                self.arguments[name] = argument_value(name, text or "")
             elif key.lower().startswith(("hoodie.", "lakebed.")) or canonical(key) is not None:
                 self.properties[key] = text
             else:
-                property_names = ["primaryKey", "orderingFields", "preCombineField", *_LISTS, *_NUMBERS, *_TEXTS]
                 raise InvalidOption(
                     f"{key!r} is no property of a table in the CREATE near {self.cursor.statement.near(start)}",
-                    hint=did_you_mean(key, property_names, "keys begin with hoodie., or are"),
+                    hint=did_you_mean(key, list(SPELLINGS), "keys begin with hoodie., or are"),
                     context={"property": key},
                 )
-
-
-def _argument(name: str, text: str) -> Any:
-    if name in _LISTS:
-        return [part.strip() for part in text.split(",") if part.strip()]
-    if name in _NUMBERS:
-        if not text.isdecimal():
-            raise InvalidOption(f"the property {name} takes a number, not {text!r}", context={"property": name})
-        return int(text)
-    return text.lower() if name == "type" else text
 
 
 def _columns(cursor: CommandCursor, start: int, stop: int) -> tuple[ColumnText, ...]:

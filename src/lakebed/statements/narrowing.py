@@ -51,6 +51,10 @@ class _From:
         return self.kind in ("SEMI", "ANTI")
 
 
+# Statements of which sqlglot, with a warning, makes no tree.
+_COMMANDS = ("EXPLAIN", "SHOW")
+
+
 @dataclass(frozen=True)
 class Narrowing:
     """The tables of a statement for Spark. `columns_of` gives the columns of each reference that is a table."""
@@ -63,6 +67,8 @@ class Narrowing:
     @classmethod
     def of(cls, statement: Statement, args: Any) -> Narrowing:
         """The narrowing of a statement; if sqlglot cannot parse it, it narrows nothing."""
+        if statement.word(0) in _COMMANDS:
+            return cls(statement, None)
         try:
             tree = sqlglot.parse_one(statement.text, read=SparkText)
         except (SqlglotError, RecursionError):

@@ -57,6 +57,18 @@ class Call:
         return rows_of(result, sources) if isinstance(result, pa.Table) else result
 
 
+def is_procedure(statement: Statement) -> bool:
+    """Whether a CALL names a procedure of lakebed."""
+    try:
+        return _procedure_name(Cursor(statement, _FORM, at=1)) in _PROCEDURES
+    except InvalidOption:
+        return False
+
+
+def _procedure_name(cursor: Cursor) -> str:
+    return cursor.name("procedure").lower().removeprefix("system.")
+
+
 def parse_call(statement: Statement, sources: Sources) -> Call | None:
     """The call of a procedure; None for one about a table that is not lakebed's, if there is a session.
 
@@ -64,8 +76,7 @@ def parse_call(statement: Statement, sources: Sources) -> Call | None:
     does not have.
     """
     cursor = Cursor(statement, _FORM, at=1)
-    name = cursor.name("procedure").lower().removeprefix("system.")
-    cursor.check_parentheses()
+    name = _procedure_name(cursor)
     procedure = _PROCEDURES.get(name)
     if procedure is None:
         if sources.session is not None:
@@ -79,6 +90,7 @@ def parse_call(statement: Statement, sources: Sources) -> Call | None:
             hint=did_you_mean(name, sorted(_PROCEDURES), "there are"),
             context={"procedure": name},
         )
+    cursor.check_parentheses()
     arguments = _arguments(cursor, procedure.parameters)
     cursor.end()
     if not procedure.parameters or procedure.parameters == ("cmd",):

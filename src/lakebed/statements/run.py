@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.statements.arguments import Arguments, check_arguments, with_values
 from lakebed.statements.sources import Sources, TableCalls
-from lakebed.statements.statement import Statement, parse_statement
+from lakebed.statements.statement import Reference, Statement, parse_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,12 +29,23 @@ def run(
     args: Arguments,
     spark: SparkSession | None,
     calls: TableCalls,
+    left: Callable[[], Any] | None = None,
 ) -> Any:
     """The rows of a query: a DataFrame of Spark with a session, which may be that of a table, otherwise a
-    `QueryResult`. For any other statement, the result of the table's method that runs it."""
+    `QueryResult`. For any other statement, the result of the table's method that runs it.
+
+    With `left` its result is the result of a statement that names no table of lakebed, or is none.
+    """
     sources = Sources(tables, calls, spark)
     session = sources.session
-    statement = _parsed(text, session)
+    try:
+        statement = _parsed(text, session)
+    except InvalidOption:
+        if left is None:
+            raise
+        return left()
+    if left is not None and not is_of_lakebed(statement, sources):
+        return left()
     if statement.is_spark and (statement.kind in CHANGES or statement.word(0) in COMMANDS):
         written = with_values(statement, args)
 
@@ -54,6 +65,7 @@ def run(
     if session is not None:
         from lakebed.statements.spark_query import run_query as run_on_spark
 
+        _refuse_explained_change(statement, sources)
         check_arguments(statement, args)
         return run_on_spark(statement, sources, args, session)
     if statement.kind != "QUERY":
@@ -65,6 +77,84 @@ def run(
     from lakebed.statements.duckdb_query import run_query
 
     return run_query(parse_statement(text, is_spark=False), sources, args)
+
+
+def is_of_lakebed(statement: Statement, sources: Sources) -> bool:
+    """Whether a statement with a session reads or changes a table of lakebed, or creates one. Nothing runs.
+
+    Where the text is no statement of lakebed it is one of Spark, unless a name in it is that of a table of lakebed:
+    then lakebed's message says what is wrong.
+    """
+    from lakebed.statements.definitions import is_hudi_table_of_spark
+
+    try:
+        # a single word in a query is a name of Spark, also that of a view of `lakebed.spark.create_views`
+        named = (reference for reference in statement.references if reference.is_uri or reference.in_database)
+        if any(_is_table(reference, sources) for reference in named):
+            return True
+        if statement.kind in CHANGES:
+            from lakebed.statements.changes import changed_table
+
+            target = changed_table(statement)
+            return _names_table(statement, sources) if target is None else _is_table(target, sources)
+        if _explained(statement) in CHANGES:
+            return _names_table(statement, sources)
+        command = parse_command(statement, sources) if statement.word(0) in COMMANDS else None
+        # a table USING hudi without a database is one of Spark's catalog, for a session with Hudi's own jar
+        return command is not None and not is_hudi_table_of_spark(statement)
+    except InvalidOption:
+        return _names_table(statement, sources)
+
+
+def _explained(statement: Statement) -> str:
+    """The first word of the statement that an EXPLAIN is about; empty for any other."""
+    at = 1 + (statement.word(1) in ("EXTENDED", "CODEGEN", "COST", "FORMATTED"))
+    return statement.word(at) if statement.word(0) == "EXPLAIN" else ""
+
+
+def _refuse_explained_change(statement: Statement, sources: Sources) -> None:
+    """Raise `UnsupportedFeature` for an EXPLAIN of a statement that changes a table of lakebed: Spark has no plan of
+    it."""
+    change = _explained(statement)
+    if change in CHANGES and _names_table(statement, sources):
+        raise UnsupportedFeature(
+            f"Spark has no plan of the {change} of a table of lakebed",
+            hint="t.explain(upsert=df) and t.merge(df).explain() show what lakebed does; EXPLAIN takes queries",
+            context={"feature": f"EXPLAIN {change}"},
+        )
+
+
+def named_reference(name: str) -> Reference | None:
+    """The reference of a text that is the name `database.table` and no more, as Spark writes it; None for any other.
+
+    >>> named_reference("sales.`orders`").name, named_reference("orders"), named_reference("sales.orders o")
+    ('sales.orders', None, None)
+    """
+    try:
+        reference = parse_statement(name, is_spark=True).reference_at(0)
+    except InvalidOption:
+        return None
+    if reference is None or not reference.in_database or reference.as_of is not None:
+        return None
+    return reference if reference.end == len(name.rstrip()) else None
+
+
+def _is_table(reference: Reference, sources: Sources) -> bool:
+    """Whether a reference is a table of lakebed; a text without a slash is a name of Spark, not a URI."""
+    return (not reference.is_uri or "/" in reference.name) and sources.uri_of(reference) is not None
+
+
+def _names_table(statement: Statement, sources: Sources) -> bool:
+    """Whether any name in a statement is that of a table of lakebed, or it can only be a statement of lakebed."""
+    from lakebed.statements.definitions import provider_of
+    from lakebed.statements.procedures import is_procedure
+
+    if statement.word(0) == "CALL":
+        return is_procedure(statement)
+    if statement.word(0) == "CREATE" and provider_of(statement) == "LAKEBED":
+        return True
+    names = dict.fromkeys(statement.names_in_databases())
+    return any(sources.uri_of(Reference(0, 0, name, in_database=True)) is not None for name in names)
 
 
 def parse_command(statement: Statement, sources: Sources) -> Command | None:

@@ -50,6 +50,7 @@ def run_query(statement: Statement, sources: Sources, args: Any, spark: SparkSes
     values = dict(args) if isinstance(args, Mapping) else list(args) if args else None
     if not listed:
         return spark.sql(statement.text, values)
+    _refuse_stored_queries(statement)
     scans = _narrowed(listed, narrowing, spark)
     counts = _bucket_counts(scans, narrowing) if can_lay_out(spark) else {}
     frames: dict[str, DataFrame] = {}
@@ -63,6 +64,22 @@ def run_query(statement: Statement, sources: Sources, args: Any, spark: SparkSes
     text = re.sub(r"[{}]", lambda brace: brace[0] * 2, statement.replaced(changes))
     frame = spark.sql(re.sub("\0(\\w+)\1", r"{\1}", text), values, **frames)
     return by_buckets(frame) if counts else frame
+
+
+def _refuse_stored_queries(statement: Statement) -> None:
+    """Raise `UnsupportedFeature` for a statement after which Spark runs its query again: it would find no table by the
+    names of this call."""
+    first = statement.words[: next((n for n, word in enumerate(statement.words) if word in ("AS", "RETURN")), 0)]
+    stored = next((word for word in ("VIEW", "FUNCTION") if first[:1] == ("CREATE",) and word in first), "")
+    if statement.word(0) == "CACHE":
+        stored = "CACHE TABLE"
+    if stored:
+        raise UnsupportedFeature(
+            f"{stored} over a table of lakebed: Spark runs the query again later, and then it does not know the table",
+            hint="a view of the table as it is now is sql(query).createOrReplaceTempView(name), cached with cache();"
+            " lakebed.spark.create_views makes one of each table as it is at each query",
+            context={"feature": f"{stored} over a table of lakebed"},
+        )
 
 
 def _narrowed(listed: Sequence[Source], narrowing: Narrowing, spark: SparkSession) -> dict[int, Scan]:

@@ -239,15 +239,28 @@ class Statement:
             elif kind is TokenType.R_PAREN:
                 if len(levels) > 1:
                     levels.pop()
-            elif word in _TABLES or word in _AFTER_FROM or self._is_table_word(at):
+            elif word in _AFTER_FROM or self._is_table_word(at):
                 levels[-1][1] = self._is_table_word(at)
             elif is_table:
                 reference = self.reference_at(at)
                 if reference is not None:
-                    yield reference
+                    # DESCRIBE and such words take a table without an alias
+                    is_alone = not listed and (self.word(at - 1) not in (*_TABLES, "USING") or self.word(0) == "SHOW")
+                    yield replace(reference, alias=True) if is_alone else reference
 
     def _is_table_word(self, at: int) -> bool:
-        return self.word(at) in _TABLES or (at == 0 and self.word(at) in _TABLES_AT_START)
+        """Whether a table may follow the token: FROM and JOIN, USING of a MERGE, and words such as DESCRIBE."""
+        word, before = self.word(at), self.word(at - 1) if at else ""
+        if word in _TABLES:
+            # the one of IS [NOT] DISTINCT FROM compares values
+            return not (before == "DISTINCT" and self.word(at - 2) in ("IS", "NOT"))
+        if word == "USING":
+            return self.kind == "MERGE" and self.word(at + 1) != "("
+        if at == 1 and word == "TABLE":
+            return before in ("DESCRIBE", "DESC")
+        if at == 2 and word == "IN":
+            return self.words[:2] == ("SHOW", "COLUMNS")
+        return at == 0 and word in _TABLES_AT_START
 
     def _is(self, at: int, kind: TokenType) -> bool:
         return 0 <= at < len(self.tokens) and self.tokens[at].token_type is kind
@@ -274,8 +287,28 @@ class Statement:
         is_uri = token.token_type is TokenType.IDENTIFIER and "/" in token.text
         return self._with_rest(token.start, at, token.text, is_uri=is_uri)
 
+    def names_in_databases(self) -> Iterator[str]:
+        """All names of the form `database.table` in the statement, also those of columns."""
+        for at in range(len(self.tokens)):
+            last = self._last_of_name(at)
+            if last is not None and last > at:
+                yield self._dotted(at, last)
+
     def _in_database(self, at: int, *, takes_columns: bool) -> Reference | None:
         """The table whose name `database.table` begins at a token; None if it is no such name."""
+        last = self._last_of_name(at)
+        if last is None:
+            return None
+        name, start = self._dotted(at, last), self.tokens[at].start
+        if self._is(last + 1, TokenType.L_PAREN):
+            return Reference(start, self.tokens[last].end + 1, name, in_database=True) if takes_columns else None
+        return replace(self._with_rest(start, last, name, is_uri=False), in_database=True)
+
+    def _dotted(self, first: int, last: int) -> str:
+        return ".".join(token.text for token in self.tokens[first : last + 1 : 2])
+
+    def _last_of_name(self, at: int) -> int | None:
+        """The last token of the name with dots that begins at a token; None if it is no such name."""
         last = at
         if not _NAME_PART.fullmatch(self.tokens[at].text):
             return None
@@ -284,11 +317,7 @@ class Statement:
             # words of SQL are names after a dot
             if last >= len(self.tokens) or not _NAME_PART.fullmatch(self.tokens[last].text):
                 return None
-        name = ".".join(token.text for token in self.tokens[at : last + 1 : 2])
-        start = self.tokens[at].start
-        if self._is(last + 1, TokenType.L_PAREN):
-            return Reference(start, self.tokens[last].end + 1, name, in_database=True) if takes_columns else None
-        return replace(self._with_rest(start, last, name, is_uri=False), in_database=True)
+        return last
 
     def _with_rest(self, start: int, last: int, name: str, *, is_uri: bool) -> Reference:
         """The reference with the time travel that follows it, and whether an alias follows."""

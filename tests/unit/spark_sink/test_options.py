@@ -70,3 +70,16 @@ def test_a_table_in_memory_is_no_target_of_tasks() -> None:
     options = write_options(PATH, streaming=True)
     with pytest.raises(UnsupportedFeature, match=r"t.upsert\(df\), lakebed.stream_into\(df, t\)"):
         refuse_memory(options.path, options.storage())
+
+
+def test_options_name_the_arguments_of_a_new_table() -> None:
+    given = {"primaryKey": "id, day", "Partition_By": "day", "buckets": "8", "type": "MOR", "index": "bucket"}
+    options = write_options({**PATH, **given}, streaming=False)
+    expected = {"key": ["id", "day"], "partition_by": ["day"], "buckets": 8, "type": "mor", "index": "bucket"}
+    assert dict(options.creation) == expected
+    assert options.names_key
+    assert write_options({**PATH, "hoodie.datasource.write.recordkey.field": "id"}, streaming=False).names_key
+    for other in ({}, {"hoodie.table.name": "trips"}, {"key": " , "}):
+        assert not write_options({**PATH, **other}, streaming=False).names_key
+    with pytest.raises(InvalidOption, match="buckets takes a number, not 'many'"):
+        write_options({**PATH, "buckets": "many"}, streaming=False)

@@ -103,3 +103,29 @@ def test_the_kind_of_a_statement_is_its_first_word(text: str, kind: str) -> None
 def test_a_text_that_is_no_single_statement_is_refused_with_the_place(text: str, message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
         _ = parse_statement(text, is_spark=True).references
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("text", "tables"),
+    [
+        ("select a is distinct from 'x' from t where b is not distinct from 'y'", [("t", False)]),
+        ("select extract(day from '2026-01-01') from t", [("t", False)]),
+        ("describe a.b", [("a.b", True)]),
+        ("desc table a.b", [("a.b", True)]),
+        ("table a.b", [("a.b", True)]),
+        ("show columns in a.b", [("a.b", True)]),
+        ("show columns from a.b", [("a.b", True)]),
+        ("merge into a.b using c.d s on x = y when matched then delete", [("c.d", True)]),
+        ("merge into a.b using c.d on x = y when matched then delete", [("c.d", False)]),
+        ("merge into a.b using (select 1 from c.d) s on x = y when matched then delete", [("c.d", False)]),
+    ],
+)
+def test_tables_follow_the_words_that_name_them(text: str, tables: list[tuple[str, bool]]) -> None:
+    references = parse_statement(text, is_spark=True).references
+    assert [(reference.name, reference.alias) for reference in references] == tables
+
+
+def test_names_with_dots_are_those_of_tables_and_of_columns() -> None:
+    names = parse_statement("select t.a, `x`.y from s.t where 'p.q' = 1.5", is_spark=True).names_in_databases()
+    assert list(names) == ["t.a", "x.y", "s.t"]

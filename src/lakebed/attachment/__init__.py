@@ -1,0 +1,1 @@
+"""A warehouse in a session of Spark: `lakebed.spark.attach`."""
