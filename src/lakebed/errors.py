@@ -311,10 +311,10 @@ class MissingAttribute(AttributeError):
 
     def __init__(self, owner: str, name: str, attributes: Iterable[str]) -> None:
         super().__init__(owner, name=name)
-        self._owner, self._attributes = owner, attributes
+        self._owner, self._name, self._attributes = owner, name, attributes
 
     def __str__(self) -> str:
         from lakebed.other_names import OF, instead_of
 
-        instead = instead_of(self.name, OF[self._owner], self._attributes)
-        return f"{self._owner} has no attribute {self.name!r}" + (f": {instead}" if instead else "")
+        instead = instead_of(self._name, OF[self._owner], self._attributes)
+        return f"{self._owner} has no attribute {self._name!r}" + (f": {instead}" if instead else "")

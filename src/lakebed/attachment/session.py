@@ -20,8 +20,9 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from lakebed.catalog.names import using
+from lakebed.engine.base import session_of
 from lakebed.engine.spark_python import use_this_python
-from lakebed.engine.spark_session import is_connect, session_of
+from lakebed.engine.spark_session import is_connect
 from lakebed.errors import InvalidOption
 from lakebed.operations.result import WriteResult
 from lakebed.queries import table_calls

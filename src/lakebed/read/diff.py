@@ -20,8 +20,7 @@ from lakebed.merge.row_differences import values_differ
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice, has_completion_times
 from lakebed.read.plan import ScanPlan, plan_scan
 from lakebed.read.scan import Scan
-from lakebed.schema.conversion import one_array
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, one_array
 from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot
 from lakebed.wording import Printed, rows_html
