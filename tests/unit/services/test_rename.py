@@ -92,7 +92,7 @@ def test_an_interrupted_call_is_not_continued_to_another_name() -> None:
         rename(open_storage(root), "db/old", "db/new", SETTINGS)
     for name in storage.list_names("db/old/.hoodie/.locks"):
         storage.delete(f"db/old/.hoodie/.locks/{name}")
-    with pytest.raises(TableExists, match="being renamed to db/new"):
+    with pytest.raises(TableExists, match="being renamed to db.new"):
         rename(storage, "db/old", "db/other", SETTINGS)
     with pytest.raises(TableExists):
         lakebed.create(f"{root}/db/new", ROWS, key="id")
