@@ -397,7 +397,7 @@ def drop(storage: Storage, settings: WriteSettings, *, lists: Collection[str] = 
             raise _no_table_to_drop(storage)
         if opened != now:
             raise CommitConflict(
-                f"the table at {storage.url()} is another one than the one that was to be dropped: it was made meanwhile",
+                f"the table at {storage.url()} is another one than the one that was to be dropped",
                 hint="Nothing was deleted. Look at it, and drop it if it is the one.",
                 context={"uri": storage.url()},
                 kind=ConflictKind.TABLE,
