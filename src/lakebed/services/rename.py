@@ -288,7 +288,8 @@ def _clear(source: Storage, check: _Check) -> None:
 def _move_of(storage: Storage) -> tuple[str, str] | None:
     """The folders from and to which the table here is moved; None if it is not."""
     try:
-        return moved_from_to(storage.read(PROPERTIES_PATH))
+        move = moved_from_to(storage.read(PROPERTIES_PATH))
+        return None if move is None or void_claim(storage) is not None else move
     except (FileNotFoundError, LakebedError):
         return None
 
@@ -300,7 +301,7 @@ def _read_mark(source: Storage) -> _Mark | None:
         texts = [mark[name] for name in ("before", "properties")]
         if not all(isinstance(text, str) for text in texts) or not isinstance(mark["folders"], list):
             raise TypeError("its properties are no text, or its folders are no list")
-        return _Mark(*texts, tuple(map(str, mark["folders"])), moved=mark.get("moved") is True)
+        return _Mark(texts[0], texts[1], tuple(map(str, mark["folders"])), moved=mark.get("moved") is True)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as cause:

@@ -68,6 +68,7 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
                 is_first = statement.word(0) != "FROM" and statement.tokens[1].start == reference.start
                 alias = "" if is_first else alias_of(source)
                 changes[(reference.start, reference.end)] = f'"{names[key]}"{alias}'
+    changes |= qualified_columns(statement, listed)
     # Spark's markers `:name` as DuckDB's `$name`
     for marker in markers(statement, args):
         value = f"${marker.name}" if marker.name else "?"
@@ -296,6 +297,23 @@ def errors_of_duckdb(errors: list[Exception]) -> Generator[None]:
             f"DuckDB cannot run the SQL text: {str(error).strip()}",
             hint="without spark= it is DuckDB's SQL; tables= names the tables",
         ) from None
+
+
+def qualified_columns(statement: Statement, listed: Sequence[Source]) -> dict[tuple[int, int], str]:
+    """The columns that are named with database and table, `sales.orders.total`, by the positions of the database and its
+    dot, which are left out: the table is known by its name alone."""
+    names = [s.reference.name.lower() for s in listed if s.reference.in_database and not s.reference.alias]
+    words = [name.rpartition(".")[2] for name in names]
+    tables = {name for name, word in zip(names, words, strict=True) if words.count(word) == names.count(name)}
+    tokens, ranges = statement.tokens, [(s.reference.start, s.reference.end) for s in listed]
+    changes: dict[tuple[int, int], str] = {}
+    for at in range(len(tokens) - 4):
+        is_path = tokens[at + 1].token_type is TokenType.DOT and tokens[at + 3].token_type is TokenType.DOT
+        name = f"{tokens[at].text}.{tokens[at + 2].text}".lower()
+        start = tokens[at].start
+        if is_path and name in tables and not any(first <= start < end for first, end in ranges):
+            changes[start, tokens[at + 2].start] = ""
+    return changes
 
 
 def variant_calls(statement: Statement) -> dict[tuple[int, int], str]:
