@@ -17,7 +17,7 @@ from lakebed.config.settings import CatalogSettings
 from lakebed.errors import InvalidOption, StorageError, TableExists, TableNotFound, UnsupportedFeature
 from lakebed.model import WAREHOUSE_LOCATION
 from lakebed.properties.file import has_properties
-from lakebed.schema.column_names import near_or_nothing
+from lakebed.schema.column_names import near_or_nothing, nearest_name
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage, parse_uri
 from lakebed.storage.local import check_not_linked
@@ -130,6 +130,9 @@ class Names(ABC):
         """The existing names that are similar, as the beginning of a hint; empty if there are none."""
         databases = self.databases()
         if name.database not in databases:
+            near = nearest_name(name.database, databases)
+            if near is not None and self.has(EntryName(near, name.table)):
+                return f"Did you mean {near}.{name.table}? "
             return near_or_nothing(name.database, databases)
         listed = [f"{name.database}.{table}" for table in self.tables(name.database)]
         return near_or_nothing(str(name), listed)
