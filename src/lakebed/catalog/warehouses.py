@@ -161,12 +161,18 @@ class FolderNames(Names):
         return EntryName(checked_name(database, "database"), checked_name(table))
 
     def table_uri(self, name: EntryName) -> str:
-        """The URI of the folder of this name, whether or not there is a table. Raises `StorageError` for a link to
-        another folder, since no list shows what is there."""
+        """The URI of the folder of this name, whether or not there is a table. Raises `TableNotFound` where a link to
+        another folder is in its place, since no list shows what is there."""
+        try:
+            return self.new_table_uri(name)
+        except StorageError as error:
+            raise TableNotFound(f"there is no table {name}: {error.message}", error.hint, error.context) from None
+
+    def new_table_uri(self, name: EntryName) -> str:
+        """The URI of the folder of a new table. Raises `StorageError` where a link to another folder is in its
+        place."""
         self._refuse_link(f"{name.database}/{name.table}")
         return f"{self.uri.rstrip('/')}/{name.database}/{name.table}"
-
-    new_table_uri = table_uri
 
     def _refuse_link(self, folder: str) -> None:
         if parse_uri(self.uri).scheme == "file":
