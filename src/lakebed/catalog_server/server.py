@@ -239,8 +239,8 @@ def _failed(request: Request, error: Exception, warehouse: str) -> Response:
     """The answer for an error of lakebed, with its message and hint; no answer has a path of code, or one above the
     warehouse."""
     assert isinstance(error, LakebedError)
-    place = warehouse.rstrip("/")
-    text = str(error).replace(f"file://{place}/", "").replace(f"{place}/", "").replace(place, "the warehouse")
+    root = warehouse.rstrip("/")
+    text = str(error).replace(f"file://{root}/", "").replace(f"{root}/", "").replace(root, "the warehouse")
     if isinstance(error, TableNotFound):
         is_table = "table" in request.path_params
         return _error(404, "NoSuchTableException" if is_table else "NoSuchNamespaceException", text)

@@ -33,7 +33,7 @@ _LAYOUT_OF_VERSION = {6: 1, 8: 2, 9: 2}
 _CHECKSUM = "hoodie.table.checksum"
 _MOVED_FROM, _MOVED_TO, _CONFIRMED = "lakebed.moved.from", "lakebed.moved.to", "lakebed.moved.confirmed"
 # Two names of a database and a table each, of 128 letters at most, and the keys.
-_LARGEST_CLAIM = 700
+_MAX_CLAIM = 700
 # Releases that know these table versions write a checksum into every table.
 _ALWAYS_CHECKSUM = 8
 _ALWAYS_THERE = ("hoodie.table.name", "hoodie.table.type", "hoodie.table.version", "hoodie.timeline.layout.version")
@@ -180,7 +180,7 @@ def void_claim(storage: Storage, folder: str = "") -> str | None:
     `put_if_match`."""
     path = f"{folder}/{PROPERTIES_PATH}" if folder else PROPERTIES_PATH
     info = storage.head(path)
-    if info is None or info.size > _LARGEST_CLAIM:
+    if info is None or info.size > _MAX_CLAIM:
         return None
     try:
         stored = storage.read_versioned(path)
@@ -228,7 +228,7 @@ def has_properties(storage: Storage, folder: str = "") -> bool:
     start = f"{folder}/" if folder else ""
     info = storage.head(start + PROPERTIES_PATH)
     if info is not None:
-        return info.size > _LARGEST_CLAIM or void_claim(storage, folder) is None
+        return info.size > _MAX_CLAIM or void_claim(storage, folder) is None
     return storage.head(start + BACKUP_PATH) is not None
 
 

@@ -193,6 +193,6 @@ class ShowProperties:
     table: Reference
 
     def run(self, sources: Sources, query: Query) -> Any:
-        shown = sorted(table_of(sources, self.table).properties.items())
-        columns = {"key": [key for key, _ in shown], "value": [value for _, value in shown]}
+        properties = sorted(table_of(sources, self.table).properties.items())
+        columns = {"key": [key for key, _ in properties], "value": [value for _, value in properties]}
         return rows_of(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])), sources)

@@ -543,7 +543,7 @@ def test_what_no_list_shows_is_not_found_and_nothing_is_written_through_a_link(
         status, content, _ = ask(server, f"/v1/namespaces/{path}")
         assert (status, content["error"]["code"]) == (404, 404), path
         assert str(tmp_path) not in content["error"]["message"]
-    assert ask(server, "/v1/namespaces/nope/tables")[1]["error"]["message"] == "there is no namespace nope."
+    assert ask(server, "/v1/namespaces/nope/tables")[1]["error"]["message"] == "there is no namespace nope"
     assert sorted(path.name for path in (tmp_path / "other/t").iterdir()) == before
 
 
