@@ -13,6 +13,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -119,22 +120,21 @@ def application(
         Route(f"{space}/tables/{{table}}/metrics", _metrics, methods=["POST"]),
     ]
 
-    def failed(request: Request, error: Exception) -> Response:
-        return _failed(request, error, tables.uri)
-
+    wrong_host = _error(400, "BadRequestException", REFUSED)
     served = Starlette(
         routes=routes,
         middleware=[
             Middleware(_Logged, log=log),
             # behind a proxy the host is another one; a page of another site has no token
-            *(
-                []
-                if token
-                else [Middleware(ServerHostsOnly, address=address, refusal=_error(400, "BadRequestException", REFUSED))]
-            ),
+            *([] if token else [Middleware(ServerHostsOnly, address=address, refusal=wrong_host)]),
             Middleware(_Guarded, token=token),
         ],
-        exception_handlers={404: _unknown, 405: _no_method, LakebedError: failed, 500: _broken},
+        exception_handlers={
+            404: _unknown,
+            405: _no_method,
+            LakebedError: partial(_failed, warehouse=tables.uri),
+            500: _broken,
+        },
     )
     served.router.redirect_slashes = False  # it would name the host that the client named, without TLS
     return served
