@@ -203,10 +203,10 @@ def open(
     lakebed.errors.TableNotFound: ...
     """
     resolved = _open_options(options)
-    if catalog is not None or (name is not None and uri is not None and is_catalog_uri(uri)):
+    if catalog is not None or (name is not None and uri is not None and is_catalog_uri(os.fspath(uri))):
         if catalog is not None and uri is not None:
             raise InvalidOption("open() got a URI and a catalog", hint="give one of them")
-        location = find_table(catalog or uri or "", name)
+        location = find_table(catalog or os.fspath(uri or ""), name)
     elif uri is None or name is not None:
         raise InvalidOption(
             "open() got no URI", hint="give one, or a catalog (hive://host:9083) and the name (db.table)"
@@ -221,7 +221,7 @@ def open(
     except TableNotFound as error:
         from lakebed.operations.foreign_files import no_table_here
 
-        raise _with_names(no_table_here(storage, error), uri or ".") from None
+        raise _with_names(no_table_here(storage, error), os.fspath(uri or ".")) from None
     return Table(OpenedTable(storage, config, spark, resolved.read))
 
 

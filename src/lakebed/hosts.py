@@ -5,10 +5,13 @@ can send requests under a name of its own that leads to this machine, and read t
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 
 LOOPBACK = "127.0.0.1"
 _LOOPBACK_NAMES = frozenset({"localhost", LOOPBACK, "::1"})
+# An address in brackets, or a name, and a port.
+_HOST = re.compile(r"(?:\[([0-9a-f:.%]+)\]|([^\s:@/\[\]]+))(?::\d{1,5})?")
 REFUSED = "Invalid host header"
 
 
@@ -34,8 +37,10 @@ def names_this_machine(header: str, address: str = LOOPBACK) -> bool:
     >>> names_this_machine("10.0.0.7:9464", "0.0.0.0")
     True
     """
-    host = header.strip().lower()
-    host = host[1 : host.find("]")] if host.startswith("[") else host.rpartition(":")[0] or host
+    parts = _HOST.fullmatch(header.strip().lower())
+    if parts is None:
+        return False
+    host = parts[1] or parts[2]
     if host in _LOOPBACK_NAMES or host == address.lower():
         return True
     if address in _LOOPBACK_NAMES:

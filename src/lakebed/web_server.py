@@ -35,6 +35,9 @@ class _PromptProtocol(H11Protocol):
     """HTTP that closes a connection whose next request is not there after some seconds: a client that sends nothing,
     or a letter now and then, would keep it for ever."""
 
+    # So many connections are served at a time; further ones get this answer.
+    max_connections: int | None = None
+    busy: ASGIApp | None = None
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -42,6 +45,9 @@ class _PromptProtocol(H11Protocol):
         self._wait_for_request()
 
     def data_received(self, data: bytes) -> None:
+        if self.max_connections is not None and self.busy is not None:
+            is_busy = len(self.connections) >= self.max_connections
+            self.app = self.busy if is_busy else self.config.loaded_app
         super().data_received(data)
         cycle: Any = self.cycle  # None until the first request
         if cycle is not None and not cycle.response_complete:
@@ -53,6 +59,9 @@ class _PromptProtocol(H11Protocol):
         self._stop_waiting()
         super().connection_lost(exc)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing of a client that asks for another protocol: it gets a plain answer."""
+
     def _wait_for_request(self) -> None:
         self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
 
@@ -63,10 +72,19 @@ class _PromptProtocol(H11Protocol):
 
 
 class WebServer:
-    """A server of an application until `stop`. Port 0 takes a free one; `url` has it. `settings` are those of
-    uvicorn."""
+    """A server of an application until `stop`. Port 0 takes a free one; `url` has it. Over
+    `max_connections` at a time it answers with `busy`. `settings` are those of uvicorn."""
 
-    def __init__(self, application: ASGIApp, port: int, address: str = LOOPBACK, **settings: Any) -> None:
+    def __init__(
+        self,
+        application: ASGIApp,
+        port: int,
+        address: str = LOOPBACK,
+        *,
+        max_connections: int | None = None,
+        busy: ASGIApp | None = None,
+        **settings: Any,
+    ) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         # if the protocol is named, asyncio sends each part of an answer at once; else a part may wait for 40 ms
         self._socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -79,8 +97,11 @@ class WebServer:
             raise
         host = f"[{address}]" if ":" in address else address
         self.url = f"http://{host}:{self._socket.getsockname()[1]}/"
+        # each connection is an object of this class
+        limits = {"max_connections": max_connections, "busy": staticmethod(busy) if busy is not None else None}
+        protocol = type("_LimitedProtocol", (_PromptProtocol,), limits)
         config = uvicorn.Config(
-            application, log_level="warning", access_log=False, lifespan="off", http=_PromptProtocol, **settings
+            application, log_level="warning", access_log=False, lifespan="off", http=protocol, **settings
         )
         self._server = uvicorn.Server(config)
 

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption, TableExists, TableNotFound
+from lakebed.errors import InvalidOption, StorageError, TableExists, TableNotFound
 from lakebed.model import WAREHOUSE
 from support.inspected import inspector, page
 
@@ -371,3 +371,70 @@ def test_the_inspector_opens_names(w: lakebed.Warehouse, monkeypatch: pytest.Mon
     with inspector("sales.orders") as server:
         assert "sales.orders" in page(server, "/t/0/timeline")
         assert "who" in page(server, "/t/0/query?where=id%20%3D%201&columns=who")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("select sales.orders.total from sales.orders where sales.orders.id = 2", [{"total": 2.5}]),
+        ("select sales.orders.* from sales.orders order by SALES.Orders.id desc limit 1", [ORDERS.to_pylist()[2]]),
+        (
+            "select sales.orders.id, crm.orders.id as other from sales.orders join crm.orders"
+            " on sales.orders.id = crm.orders.id",
+            [{"id": 2, "other": 2}],
+        ),
+        ("show tables like 'ord%'", [{"database": d, "table": "orders"} for d in ("crm", "sales")]),
+        ("show columns in sales.orders", [{"col_name": name} for name in ORDERS.column_names]),
+        (
+            "describe table sales.orders",
+            [
+                {"col_name": name, "data_type": kind, "comment": ""}
+                for name, kind in (("id", "BIGINT"), ("who", "BIGINT"), ("total", "DOUBLE"))
+            ],
+        ),
+    ],
+)
+def test_statements_name_columns_with_database_and_table_and_show_facts(
+    w: lakebed.Warehouse, text: str, expected: list[dict[str, object]]
+) -> None:
+    w.load("crm.orders", {"id": [2], "total": [0.5]}, key="id", progress=False)
+    assert w.sql(text).to_pylist() == expected
+
+
+def test_the_properties_of_a_table_are_shown(w: lakebed.Warehouse) -> None:
+    shown = {row["key"]: row["value"] for row in w.sql("show tblproperties sales.orders").to_pylist()}
+    assert shown == dict(w.open("sales.orders").properties)
+    assert w.sql("describe formatted crm.people").to_pylist() == w.sql("describe extended crm.people").to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("select * from orders", "sales.orders"),
+        ('select * from "sales.orders"', "sales.orders"),
+        ("select * from sale.orders", "sales.orders"),
+    ],
+)
+def test_a_table_that_sql_does_not_find_has_the_name_that_may_be_meant(
+    w: lakebed.Warehouse, text: str, meant: str
+) -> None:
+    with pytest.raises((InvalidOption, TableNotFound), match=f"Did you mean {meant}"):
+        w.sql(text).to_pylist()
+
+
+def test_a_database_is_not_called_as_a_schema_of_sql(w: lakebed.Warehouse) -> None:
+    for name in ("main", "system", "temp", "pg_catalog", "information_schema"):
+        for call in (lambda n: w.create_database(n), lambda n: w.load(f"{n}.t", PEOPLE, key="id", progress=False)):
+            with pytest.raises(InvalidOption, match="SQL has a schema of this name"):
+                call(name)
+    assert w.databases() == ["crm", "sales"]
+
+
+def test_a_link_is_neither_listed_nor_opened_nor_written_through(w: lakebed.Warehouse, tmp_path: Path) -> None:
+    lakebed.load(str(tmp_path / "other/t"), PEOPLE, key="id", progress=False)
+    (Path(w.uri) / "linked").symlink_to(tmp_path / "other")
+    assert (w.exists("linked.t"), w.databases()) == (False, ["crm", "sales"])
+    for call in (lambda: w.open("linked.t"), lambda: w.load("linked.new", PEOPLE, key="id", progress=False)):
+        with pytest.raises((StorageError, TableNotFound), match="is a link"):
+            call()
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["t"]

@@ -20,6 +20,9 @@ from lakebed.model import WAREHOUSE, WAREHOUSE_LOCATION
 if TYPE_CHECKING:
     from lakebed.catalog.warehouses import Names
 
+SCHEMAS_OF_ENGINE = frozenset({"information_schema", "main", "pg_catalog", "system", "temp"})
+"""Schemas and catalogs that DuckDB has itself: in SQL their names mean these, so no database has one."""
+
 
 def is_name(text: str | os.PathLike[str]) -> bool:
     """Whether a text has the form of a name, not of a path or a URI: words with a dot between them.

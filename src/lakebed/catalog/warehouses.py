@@ -11,14 +11,16 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from lakebed.catalog.base import Catalog, EntryName, ListedCatalog
+from lakebed.catalog.names import SCHEMAS_OF_ENGINE
 from lakebed.catalog.registry import CatalogUri, find_table, is_catalog_uri
 from lakebed.config.settings import CatalogSettings
-from lakebed.errors import InvalidOption, TableExists, TableNotFound, UnsupportedFeature
+from lakebed.errors import InvalidOption, StorageError, TableExists, TableNotFound, UnsupportedFeature
 from lakebed.model import WAREHOUSE_LOCATION
 from lakebed.properties.file import has_properties
-from lakebed.schema.column_names import near_or_nothing
+from lakebed.schema.column_names import near_or_nothing, nearest_name
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage, parse_uri
+from lakebed.storage.local import check_not_linked
 from lakebed.storage.parallel import is_remote, parallel_map
 
 T = TypeVar("T")
@@ -40,7 +42,7 @@ def checked_name(text: str, kind: str = "table") -> str:
     Traceback (most recent call last):
     lakebed.errors.InvalidOption: 'Orders' is no name of a table: it has capital letters. ...
     """
-    if _NAME.fullmatch(text) and len(text) <= MAX_NAME:
+    if _is_plain(text) and not (kind == "database" and text in SCHEMAS_OF_ENGINE):
         return text
     rule = "names are letters from a to z, digits and underscores, and begin with a letter"
     if not text:
@@ -57,6 +59,8 @@ def checked_name(text: str, kind: str = "table") -> str:
         reason, rule = "it has capital letters", f"names are lower case: {text.lower()}"
     elif text[0].isdigit():
         reason = "it begins with a digit"
+    elif text in SCHEMAS_OF_ENGINE:
+        reason, rule = "SQL has a schema of this name", "its tables could not be reached by SQL: choose another name"
     else:
         character = next((letter for letter in text if not (letter.isalnum() or letter == "_")), text[0])
         reason = f"it has {character!r}"
@@ -126,6 +130,9 @@ class Names(ABC):
         """The existing names that are similar, as the beginning of a hint; empty if there are none."""
         databases = self.databases()
         if name.database not in databases:
+            near = nearest_name(name.database, databases)
+            if near is not None and self.has(EntryName(near, name.table)):
+                return f"Did you mean {near}.{name.table}? "
             return near_or_nothing(name.database, databases)
         listed = [f"{name.database}.{table}" for table in self.tables(name.database)]
         return near_or_nothing(str(name), listed)
@@ -154,22 +161,44 @@ class FolderNames(Names):
         return EntryName(checked_name(database, "database"), checked_name(table))
 
     def table_uri(self, name: EntryName) -> str:
-        """The URI of the folder of this name, whether or not there is a table."""
+        """The URI of the folder of this name, whether or not there is a table. Raises `TableNotFound` where a link to
+        another folder is in its place, since no list shows what is there."""
+        try:
+            return self.new_table_uri(name)
+        except StorageError as error:
+            raise TableNotFound(f"there is no table {name}: {error.message}", error.hint, error.context) from None
+
+    def new_table_uri(self, name: EntryName) -> str:
+        """The URI of the folder of a new table. Raises `StorageError` where a link to another folder is in its
+        place."""
+        self._refuse_link(f"{name.database}/{name.table}")
         return f"{self.uri.rstrip('/')}/{name.database}/{name.table}"
 
-    new_table_uri = table_uri
+    def _refuse_link(self, folder: str) -> None:
+        if parse_uri(self.uri).scheme == "file":
+            check_not_linked(self.uri, folder)
 
     def has(self, name: EntryName) -> bool:
-        """Whether there is a table of this name, readable or not."""
-        return has_properties(self._storage, f"{name.database}/{name.table}")
+        """Whether there is a table of this name, readable or not; what is behind a link is none."""
+        folder = f"{name.database}/{name.table}"
+        try:
+            self._refuse_link(folder)
+        except StorageError:
+            return False
+        return has_properties(self._storage, folder)
 
     def databases(self) -> list[str]:
         """The names of the folders in the warehouse that can be databases, sorted."""
-        return sorted(name for name in self._storage.list_folders("") if _is_plain(name))
+        folders = self._storage.list_folders("")
+        return sorted(name for name in folders if _is_plain(name) and name not in SCHEMAS_OF_ENGINE)
 
     def tables(self, database: str) -> list[str]:
         """The names of the tables in the folder of a database, sorted."""
         checked_name(database, "database")
+        try:
+            self._refuse_link(database)
+        except StorageError:
+            raise self.no_database(database) from None
         folders = [name for name in self._storage.list_folders(database) if _is_plain(name)]
         if not folders and database not in self.databases():
             raise self.no_database(database)

@@ -13,6 +13,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -23,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lakebed.catalog_server.tables import ServedTables
+from lakebed.catalog_server.tables import ServedTables, no_namespace
 from lakebed.errors import (
     CatalogError,
     CommitConflict,
@@ -105,7 +106,7 @@ def application(
     def _existing_database(request: Request) -> str:
         name = request.path_params["namespace"]
         if not tables.has_database(name):
-            raise TableNotFound(f"there is no namespace {name}", context={"database": name})
+            raise no_namespace(name)
         return name
 
     space = "/v1/namespaces/{namespace}"
@@ -118,20 +119,25 @@ def application(
         Route(f"{space}/tables/{{table}}", table, methods=_READS),
         Route(f"{space}/tables/{{table}}/metrics", _metrics, methods=["POST"]),
     ]
-    return Starlette(
+
+    wrong_host = _error(400, "BadRequestException", REFUSED)
+    served = Starlette(
         routes=routes,
         middleware=[
             Middleware(_Logged, log=log),
             # behind a proxy the host is another one; a page of another site has no token
-            *(
-                []
-                if token
-                else [Middleware(ServerHostsOnly, address=address, refusal=_error(400, "BadRequestException", REFUSED))]
-            ),
+            *([] if token else [Middleware(ServerHostsOnly, address=address, refusal=wrong_host)]),
             Middleware(_Guarded, token=token),
         ],
-        exception_handlers={404: _unknown, 405: _no_method, LakebedError: _failed, 500: _broken},
+        exception_handlers={
+            404: _unknown,
+            405: _no_method,
+            LakebedError: partial(_failed, warehouse=tables.uri),
+            500: _broken,
+        },
     )
+    served.router.redirect_slashes = False  # it would name the host that the client named, without TLS
+    return served
 
 
 class _Logged:
@@ -193,15 +199,17 @@ def _page(request: Request, field: str, names: Sequence[str], entry: Callable[[s
     """All names for a client that asks for no page, otherwise a page of them with the token of the next one."""
     query = request.query_params
     token = query.get("pageToken")
-    if token is None:
-        return _json({field: [entry(name) for name in names]})
     try:
         size = int(query.get("pageSize", MAX_PAGE))
-        last = base64.b64decode(token[:_MAX_PAGE_TOKEN], b"-_", validate=True).decode()
+        if len(token or "") > _MAX_PAGE_TOKEN:
+            raise ValueError("no token is so long")
+        last = base64.b64decode(token or "", b"-_", validate=True).decode()
     except (ValueError, binascii.Error):
         return _error(400, "BadRequestException", "pageSize is no number, or pageToken is not one of this server")
     if size < 1:
         return _error(400, "BadRequestException", "pageSize is a number from 1 on")
+    if token is None:
+        return _json({field: [entry(name) for name in names]})
     left = [name for name in names if name > last]
     page = left[: min(size, MAX_PAGE)]
     more = len(left) > len(page)
@@ -227,10 +235,12 @@ def _no_method(_request: Request, _error_of_routing: Exception) -> Response:
     return _error(405, "UnsupportedOperationException", "this endpoint does not take this method")
 
 
-def _failed(request: Request, error: Exception) -> Response:
-    """The answer for an error of lakebed, with its message and hint; no answer has a path of code."""
+def _failed(request: Request, error: Exception, warehouse: str) -> Response:
+    """The answer for an error of lakebed, with its message and hint; no answer has a path of code, or one above the
+    warehouse."""
     assert isinstance(error, LakebedError)
-    text = str(error)
+    root = warehouse.rstrip("/")
+    text = str(error).replace(f"file://{root}/", "").replace(f"{root}/", "").replace(root, "the warehouse")
     if isinstance(error, TableNotFound):
         is_table = "table" in request.path_params
         return _error(404, "NoSuchTableException" if is_table else "NoSuchNamespaceException", text)
@@ -270,13 +280,16 @@ class CatalogServer(WebServer):
         if token and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
             raise InvalidOption(
                 f"the token has fewer than {MIN_TOKEN} characters, or other ones than letters, digits and signs",
-                hint="python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one.",
+                hint="this command makes one: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
             )
         super().__init__(
             application(tables, token, address, log),
             port,
             address,
-            limit_concurrency=MAX_CONNECTIONS,
+            max_connections=MAX_CONNECTIONS,
+            busy=_error(
+                503, "ServiceUnavailableException", "the server has too many connections", {"Retry-After": "5"}
+            ),
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             server_header=False,
         )

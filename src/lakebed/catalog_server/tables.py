@@ -98,10 +98,9 @@ class ServedTables:
 
     def tables(self, database: str) -> list[str]:
         """The names of the tables of a database, sorted. Raises `TableNotFound` if there is no such database."""
-        try:
-            return self._names.tables(database)
-        except InvalidOption:
-            raise self._names.no_database(database) from None
+        if not self.has_database(database):
+            raise no_namespace(database)
+        return self._names.tables(database)
 
     def has(self, database: str, table: str) -> bool:
         """Whether there is a table of this name."""
@@ -182,6 +181,8 @@ class ServedTables:
             if served is not None:
                 self._tables.move_to_end(name)
                 return served
+        if not self._names.has(name):
+            raise _no_table(name.database, name.table)
         storage = open_storage(self._names.table_uri(name), self._storage_options)
         with self._lock:
             return self._tables.setdefault(name, _ServedTable(storage))
@@ -229,6 +230,11 @@ def vended_settings(storage_options: Mapping[str, str]) -> dict[str, str]:
     if "s3.endpoint" in settings:
         settings["s3.path-style-access"] = "true"
     return settings
+
+
+def no_namespace(database: str) -> TableNotFound:
+    """The error for a database that does not exist, for clients that cannot create one."""
+    return TableNotFound(f"there is no namespace {database}", context={"database": database})
 
 
 def _no_table(database: str, table: str) -> TableNotFound:

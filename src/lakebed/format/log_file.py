@@ -347,7 +347,7 @@ def encode_positions(positions: npt.ArrayLike) -> str:
     >>> encode_positions([0])
     'AQAAAAAAAAAAAAAAOjAAAAEAAAAAAAAAEAAAAAAA'
     """
-    return base64.b64encode(positions_bitmap(positions)).decode()
+    return base64.b64encode(positions_bitmap(np.ascontiguousarray(positions, np.int64))).decode()
 
 
 def positions_bitmap(positions: Int64s) -> bytes:

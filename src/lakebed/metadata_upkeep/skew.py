@@ -15,7 +15,7 @@ from lakebed.errors import InvalidOption
 from lakebed.metadata_kinds.registry import key_index_of, kind_of
 from lakebed.metadata_upkeep.resharding import reshard
 from lakebed.metadata_upkeep.store import MetadataStore
-from lakebed.properties.file import load_table_config
+from lakebed.properties.file import load_same_table, load_table_config
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.timeline import load_timeline
@@ -95,9 +95,9 @@ def reshard_index(
     `CommitConflict` while a write to the table is pending, `LockTimeout`; nothing is changed then.
     """
     settings = settings or WriteSettings()
-    table_name = load_table_config(storage).name
-    with writers_lock(storage, settings, table_name) as lock:
-        config = load_table_config(storage)
+    before = load_table_config(storage)
+    with writers_lock(storage, settings, before.name) as lock:
+        config = load_same_table(storage, before)
         partition = key_index_of(config, name)
         _check_numbers(partition, file_groups)
         store = MetadataStore(storage, config, load_timeline(storage, config), lock_is_held=lock.lock_is_held)

@@ -5,6 +5,7 @@ mode, and the empty folders.
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -39,6 +40,7 @@ from lakebed.properties.new_table import new_table_properties
 from lakebed.properties.table_config import (
     INDEX_REASON,
     SORT,
+    TABLE_ID,
     TableConfig,
     printed_partition_fields,
 )
@@ -136,6 +138,7 @@ def create(
             ROLLING_KEYS: ",".join(TAKEN_OVER),
             FIELD_IDS: BY_PATH,
             **properties,
+            TABLE_ID: uuid.uuid4().hex,
         },
     )
     config = TableConfig(created)

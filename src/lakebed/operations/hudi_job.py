@@ -432,7 +432,7 @@ def write(
     if mode == "overwrite" and operation != "insert_overwrite_table":
         named = replace(job, table=replace(job.table, name=job.table.name or config.name))
         lock = writers_lock(storage, job.write, config.name)
-        result = recreate(storage, lambda staged: _write_new(staged, engine, df, named), lock)
+        result = recreate(storage, config, lambda staged: _write_new(staged, engine, df, named), lock)
         return after(write_context(storage, load_settled(storage), engine, named), result)
     verb = operation or _default_operation(config)
     if not operation and not config.key_fields:

@@ -28,6 +28,7 @@ from lakebed.properties.file import (
     BACKUP_PATH,
     PROPERTIES_PATH,
     has_properties,
+    load_same_table,
     load_table_config,
     name_if_readable,
     refuse_moving,
@@ -132,37 +133,38 @@ def _remove_empty(storage: Storage, folder: str) -> None:
 
 
 _T = TypeVar("_T")
-_STAGING = f"{HOODIE}/.overwrite"
-_READY = f"{_STAGING}/ready.json"
+STAGING = f"{HOODIE}/.overwrite"
+_READY = f"{STAGING}/ready.json"
 _OWNER = ".owner"
 _LOCKS = LOCK_FILE.rpartition("/")[0]
 # What belongs to the processes that use a table, not to the table.
-PASSING = (f"{_LOCKS}/", HDFS_LOCK_FILE, f"{HOODIE}/.heartbeat/", f"{HOODIE}/.temp/")
+PASSING = (f"{_LOCKS}/", HDFS_LOCK_FILE, f"{HOODIE}/.heartbeat/", f"{HOODIE}/.temp/", f"{STAGING}/")
 _MOVERS = 16
 
 
-def recreate(storage: Storage, write: Callable[[Storage], _T], lock: Lock) -> _T:
-    """Let `write` make a table with its rows in the storage that it is given, and replace this table by it, under the
-    `lock` of its writers."""
+def recreate(storage: Storage, config: TableConfig, write: Callable[[Storage], _T], lock: Lock) -> _T:
+    """Let `write` make a table with its rows in the storage that it is given, and replace the table that has these
+    settings by it, under the `lock` of its writers.
+
+    Raises `CommitConflict` or `TableNotFound` if another table is in its place then, or it was renamed or dropped.
+    """
     from lakebed.concurrency.heartbeat import this_process
 
     _remove_leftovers(storage)
     name = uuid.uuid4().hex
-    folder = f"{_STAGING}/{name}"
+    folder = f"{STAGING}/{name}"
     storage.write(folder + _OWNER, json.dumps(this_process().to_json()).encode())
     try:
         result = write(storage_of(storage, folder))
         with lock:
+            load_same_table(storage, config)
             _decide(storage, folder, lock)
     except Exception as error:
         undecided = False
         with suppress(Exception):
-            undecided = storage.head(PROPERTIES_PATH) is not None
-            if undecided:
-                with suppress(FileNotFoundError, CorruptFile):
-                    if _read_ready(storage)[0] == folder:  # not the mark of a job that holds the lock now
-                        storage.delete(_READY)
-                _drop(storage, folder)
+            undecided = _take_back(storage, folder)
+        if undecided and isinstance(error, FileNotFoundError | CorruptFile):
+            load_same_table(storage, config)  # a rename or drop moved or deleted the new table's files
         if undecided or not isinstance(error, StorageError):
             raise
         raise StorageError(
@@ -171,6 +173,20 @@ def recreate(storage: Storage, write: Callable[[Storage], _T], lock: Lock) -> _T
             context=error.context,
         ) from error
     return result
+
+
+def _take_back(storage: Storage, folder: str) -> bool:
+    """Delete the new table in a folder, unless it is decided that it replaces the old one: returns whether that is
+    so."""
+    named = ""
+    with suppress(FileNotFoundError, CorruptFile):
+        named = _read_ready(storage)[0]
+    if named == folder and storage.head(PROPERTIES_PATH) is None:
+        return False
+    if named == folder:  # not the mark of a job that holds the lock now
+        storage.delete(_READY)
+    _drop(storage, folder)
+    return True
 
 
 def storage_of(storage: Storage, folder: str) -> Storage:
@@ -197,7 +213,8 @@ def load_settled(storage: Storage) -> TableConfig:
     try:
         return load_table_config(storage)
     except TableNotFound:
-        if not finish_interrupted_overwrite(storage):
+        # another process may have finished it since the settings were looked for
+        if not finish_interrupted_overwrite(storage) and storage.head(PROPERTIES_PATH) is None:
             raise
     return load_table_config(storage)
 
@@ -227,6 +244,8 @@ def _decide(storage: Storage, folder: str, lock: Lock) -> None:
     """Write the file that makes the new table the valid one."""
     below = (info.path.removeprefix(folder + "/") for info in storage.list(folder))
     files = sorted(path for path in below if not path.startswith(PASSING))
+    if PROPERTIES_PATH not in files:
+        raise CorruptFile(f"the new table in {storage.url(folder)} has lost files", hint="Run the job again.")
     _check_lock(storage, lock)
     storage.write(_READY, json.dumps({"folder": folder, "files": files}).encode())
     storage.delete(BACKUP_PATH)
@@ -270,7 +289,7 @@ def _read_ready(storage: Storage) -> tuple[str, list[str]]:
         folder, files = str(ready["folder"]), [str(path) for path in ready["files"]]
     except (ValueError, KeyError, TypeError) as cause:
         raise CorruptFile(f"{_READY} cannot be read: {cause}", context={"path": _READY}) from cause
-    if not folder.startswith(_STAGING + "/") or PROPERTIES_PATH not in files:
+    if not folder.startswith(STAGING + "/") or PROPERTIES_PATH not in files:
         raise CorruptFile(f"{_READY} does not describe a new table", context={"path": _READY})
     return folder, files
 
@@ -280,7 +299,7 @@ class _RetainedPaths:
 
     def __init__(self, files: Collection[str]) -> None:
         self.files = {*files, HDFS_LOCK_FILE}
-        self.folders = {_STAGING, _LOCKS}
+        self.folders = {STAGING, _LOCKS}
         self.above: set[str] = set()
         for path in (*self.files, *self.folders):
             while path := path.rpartition("/")[0]:
@@ -310,13 +329,13 @@ def _remove_leftovers(storage: Storage) -> None:
     """Delete the files that interrupted overwrites by dead processes of this machine left."""
     from lakebed.concurrency.heartbeat import ProcessIdentity, has_ended
 
-    for name in storage.list_names(_STAGING):
+    for name in storage.list_names(STAGING):
         if not name.endswith(_OWNER):
             continue
         with suppress(FileNotFoundError, ValueError):
-            owner = ProcessIdentity.from_json(json.loads(storage.read(f"{_STAGING}/{name}")))
+            owner = ProcessIdentity.from_json(json.loads(storage.read(f"{STAGING}/{name}")))
             if owner is not None and has_ended(owner):
-                _drop(storage, f"{_STAGING}/{name.removesuffix(_OWNER)}")
+                _drop(storage, f"{STAGING}/{name.removesuffix(_OWNER)}")
 
 
 def exists(storage: Storage) -> bool:
@@ -330,6 +349,28 @@ def exists(storage: Storage) -> bool:
     return True
 
 
+def _identity(storage: Storage) -> str:
+    """What distinguishes the table here from another one; empty if there is none."""
+    try:
+        return load_settled(storage).identity
+    except TableNotFound:
+        return ""
+    except (CorruptFile, UnsupportedFeature, CommitConflict):
+        # the settings cannot be used: the file itself tells
+        for path in (PROPERTIES_PATH, BACKUP_PATH):
+            with suppress(FileNotFoundError):
+                return f"{path}: {storage.read(path)!r}"
+        return ""
+
+
+def _no_table_to_drop(storage: Storage) -> TableNotFound:
+    return TableNotFound(
+        f"there is no table at {storage.url()}",
+        hint="check the path; lakebed.list_tables(uri, depth=0) checks whether there is one",
+        context={"uri": storage.url()},
+    )
+
+
 def drop(storage: Storage, settings: WriteSettings, *, lists: Collection[str] = (), dry_run: bool = False) -> list[str]:
     """Delete a table with all its rows, and the files of its published `lists`, under its lock. Returns the paths of
     files in its folder that do not belong to the table and stay; a dry run deletes nothing. A call after an interrupted
@@ -340,12 +381,9 @@ def drop(storage: Storage, settings: WriteSettings, *, lists: Collection[str] = 
     from lakebed.concurrency.providers import writers_lock
 
     refuse_moving(storage)
-    if not exists(storage) and not storage.list_folders(HOODIE):
-        raise TableNotFound(
-            f"there is no table at {storage.url()}",
-            hint="check the path; lakebed.list_tables(uri, depth=0) checks whether there is one",
-            context={"uri": storage.url()},
-        )
+    opened = _identity(storage)
+    if not opened and not storage.list_folders(HOODIE):
+        raise _no_table_to_drop(storage)
     if dry_run:
         folders = [folder for folder in storage.list_folders("") if folder != HOODIE]
         below = [path for folder in folders for path in _split(storage, folder, ())[1] if path not in lists]
@@ -354,6 +392,16 @@ def drop(storage: Storage, settings: WriteSettings, *, lists: Collection[str] = 
     with writers_lock(storage, settings, name) as lock:
         _check_lock(storage, lock)
         refuse_moving(storage)
+        now = _identity(storage)
+        if opened and not now:
+            raise _no_table_to_drop(storage)
+        if opened != now:
+            raise CommitConflict(
+                f"the table at {storage.url()} is another one than the one that was to be dropped",
+                hint="Nothing was deleted. Look at it, and drop it if it is the one.",
+                context={"uri": storage.url()},
+                kind=ConflictKind.TABLE,
+            )
         storage.delete(BACKUP_PATH)
         storage.delete(PROPERTIES_PATH)
         left = remove_table_files(storage, (), lambda: _check_lock(storage, lock))

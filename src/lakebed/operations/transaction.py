@@ -45,7 +45,7 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.leftovers import delete_data_files, remove_leftovers
 from lakebed.operations.once import Once
 from lakebed.operations.rollback import Rollbacks, without_dead_savepoints, without_refused_rollbacks
-from lakebed.properties.file import load_table_config, update_table_config
+from lakebed.properties.file import load_same_table, refuse_other_table, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
@@ -175,7 +175,12 @@ class Transaction:
     @contextmanager
     def locked(self, *reads: Callable[[], object]) -> Generator[list[Any]]:
         """Hold the table lock during the block, which gets the results of `reads`. These functions read storage and
-        change nothing; they may be called while the lock is taken, and again if another process had it."""
+        change nothing; they may be called while the lock is taken, and again if another process had it. One of them
+        reads the table's settings, for `use`; without `reads` the block gets these settings alone.
+
+        Raises an error if the table was renamed, dropped or replaced meanwhile."""
+        if not reads:
+            reads = (self._same_config,)
         self._lock = writers_lock(self.storage, self.settings, self.config.name)
         with ExitStack() as stack:
             stack.push(self._lock)  # before it is taken: an interrupt may come right after that
@@ -213,6 +218,9 @@ class Transaction:
             self._clean_up(state, left)
             yield
 
+    def _same_config(self) -> TableConfig:
+        return load_same_table(self.storage, self.config)
+
     def _clean_up(self, state: _State, left: _Leftovers) -> None:
         """Use the table's settings and timeline that were read, and roll back the leftovers of dead writers. The caller
         holds the lock."""
@@ -249,7 +257,7 @@ class Transaction:
     def _take_state(self, state: _State) -> Timeline:
         """Use the state that was read under the lock, and return its timeline."""
         config, timeline, self._stored = state
-        self._take(config)
+        self.use(config)
         return self._checked(timeline)
 
     def _leftovers(self) -> _Leftovers:
@@ -409,12 +417,10 @@ class Transaction:
             completion = self.clock.next(after=max(self.instant, timeline.greatest_time))
             metadata.extra.update(write_history(self.storage, timeline, self.instant, completion, versions))
 
-    def read_config_again(self) -> None:
-        """Read the table's settings again: indexes may have been created or dropped since. Files and instants of
+    def use(self, config: TableConfig) -> None:
+        """Use settings that were read again: indexes may have been created or dropped since. Files and instants of
         another version are laid out in another way."""
-        self._take(load_table_config(self.storage))
-
-    def _take(self, config: TableConfig) -> None:
+        refuse_other_table(self.config, config, self.storage.url())
         if config.version != self.config.version:
             raise CommitConflict(
                 f"table {config.name!r} was of version {self.config.version} when this began, and is of version"

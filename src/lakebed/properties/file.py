@@ -22,7 +22,8 @@ from lakebed.errors import (
 from lakebed.format.text import dump_properties, parse_properties
 from lakebed.model import HOODIE
 from lakebed.properties.table_config import CURRENT_VERSION, TableConfig
-from lakebed.storage.base import Storage
+from lakebed.storage.base import Storage, StorageSpec
+from lakebed.storage.opening import open_storage_spec
 
 PROPERTIES_PATH = f"{HOODIE}/hoodie.properties"
 BACKUP_PATH = f"{PROPERTIES_PATH}.backup"
@@ -30,7 +31,9 @@ SUPPORTED_VERSIONS = (6, 8, 9)
 
 _LAYOUT_OF_VERSION = {6: 1, 8: 2, 9: 2}
 _CHECKSUM = "hoodie.table.checksum"
-_MOVED_FROM, _MOVED_TO = "lakebed.moved.from", "lakebed.moved.to"
+_MOVED_FROM, _MOVED_TO, _CONFIRMED = "lakebed.moved.from", "lakebed.moved.to", "lakebed.moved.confirmed"
+# Two names of a database and a table each, of 128 letters at most, and the keys.
+_MAX_CLAIM = 700
 # Releases that know these table versions write a checksum into every table.
 _ALWAYS_CHECKSUM = 8
 _ALWAYS_THERE = ("hoodie.table.name", "hoodie.table.type", "hoodie.table.version", "hoodie.timeline.layout.version")
@@ -65,11 +68,35 @@ def load_table_config(storage: Storage) -> TableConfig:
         return _checked(storage, outcome)
     if isinstance(outcome, CorruptFile):
         raise outcome
-    raise TableNotFound(
+    raise _no_table(storage)
+
+
+def _no_table(storage: Storage) -> TableNotFound:
+    return TableNotFound(
         f"there is no table at {storage.url()}: {PROPERTIES_PATH} is missing",
         hint="Check the path, or create the table with lakebed.create.",
         context={"uri": storage.url()},
     )
+
+
+def load_same_table(storage: Storage, before: TableConfig) -> TableConfig:
+    """The present settings of a table that was opened with the settings `before`: what a process asks for when it gets
+    a lock that it waited for. Raises `CommitConflict` if another table is in its place or it is being renamed, and
+    `TableNotFound` if it was dropped or renamed."""
+    now = load_table_config(storage)
+    refuse_other_table(before, now, storage.url())
+    return now
+
+
+def refuse_other_table(before: TableConfig, now: TableConfig, where: str) -> None:
+    """Raise `CommitConflict` if these are settings of two tables, of which the second took the place of the first."""
+    if before.identity != now.identity:
+        raise CommitConflict(
+            f"the table at {where} is another one than the one that was opened: it was replaced meanwhile",
+            hint="Nothing was changed. Open the table, and run it again if it is still to be done.",
+            context={"uri": where},
+            kind=ConflictKind.TABLE,
+        )
 
 
 def _first_valid(storage: Storage) -> dict[str, str] | CorruptFile | None:
@@ -84,8 +111,9 @@ def _first_valid(storage: Storage) -> dict[str, str] | CorruptFile | None:
         except FileNotFoundError:
             continue
         except CorruptFile as cause:
-            _refuse_moving(body, storage.url())
-            broken.append(cause)
+            if not _is_void(storage, body):
+                _refuse_moving(body, storage.url())
+                broken.append(cause)
     return broken[0] if broken else None
 
 
@@ -102,13 +130,20 @@ def create_table(storage: Storage, properties: Mapping[str, str]) -> TableConfig
         hint="Open it with lakebed.open, or choose another path.",
         context={"uri": storage.url()},
     )
-    if has_properties(storage):
-        raise exists
+    version = None
+    if any(storage.head(path) is not None for path in (PROPERTIES_PATH, BACKUP_PATH)):
+        version = void_claim(storage)
+        if version is None:
+            raise exists
     now = datetime.now(UTC)
     body = _body(properties, f"Properties saved on {_iso(now)}", now)
     config = _checked(storage, _valid_properties(body, PROPERTIES_PATH))
     storage.make_folder(config.timeline_path)
-    if not create_exactly_once(storage, PROPERTIES_PATH, body):
+    if version is None:
+        is_mine = create_exactly_once(storage, PROPERTIES_PATH, body)
+    else:
+        is_mine = _is_put(storage, PROPERTIES_PATH, body, partial(storage.put_if_match, PROPERTIES_PATH, body, version))
+    if not is_mine:
         raise exists
     return config
 
@@ -121,10 +156,11 @@ def renamed_properties(body: bytes, name: str) -> bytes:
     return _body(properties, f"Renamed at {_iso(now)}", now)
 
 
-def moving_properties(old: str, new: str) -> bytes:
+def moving_properties(old: str, new: str, *, confirmed: bool = False) -> bytes:
     """The content of the file in both folders of a table that is being moved, from the folder `old` to `new` of a
-    warehouse: no reader takes such a folder for a table."""
-    properties = {_MOVED_FROM: old, _MOVED_TO: new}
+    warehouse: no reader takes such a folder for a table. In the new folder it is `confirmed` once the old one has
+    it."""
+    properties = {_MOVED_FROM: old, _MOVED_TO: new, **({_CONFIRMED: "true"} if confirmed else {})}
     return "".join([f"{key}={value}\n" for key, value in properties.items()]).encode()
 
 
@@ -138,10 +174,36 @@ def moved_from_to(body: bytes) -> tuple[str, str] | None:
     return (properties[_MOVED_FROM], properties[_MOVED_TO]) if _MOVED_TO in properties else None
 
 
+def void_claim(storage: Storage, folder: str = "") -> str | None:
+    """The version of the file in a folder to which a move was begun that never happened: the claim is not confirmed,
+    and the old folder has none. None for any other file, and without one. Such a folder is free, and may be taken by
+    `put_if_match`."""
+    path = f"{folder}/{PROPERTIES_PATH}" if folder else PROPERTIES_PATH
+    info = storage.head(path)
+    if info is None or info.size > _MAX_CLAIM:
+        return None
+    try:
+        stored = storage.read_versioned(path)
+    except FileNotFoundError:
+        return None
+    return stored.version if _is_void(storage, stored.data, folder) else None
+
+
+def _is_void(storage: Storage, body: bytes, folder: str = "") -> bool:
+    move = None if _CONFIRMED.encode() in body else moved_from_to(body)
+    spec = storage.spec
+    uri = f"{spec.uri.rstrip('/')}/{folder}" if folder else spec.uri
+    if move is None or not uri.endswith(f"/{move[1]}"):
+        return False
+    old = open_storage_spec(StorageSpec(f"{uri.removesuffix(move[1])}{move[0]}", spec.options))
+    source = _read_or_none(old, PROPERTIES_PATH)
+    return source is None or moved_from_to(source) != move
+
+
 def refuse_moving(storage: Storage) -> None:
     """Raise `CommitConflict` for a folder from or to which a table is being moved."""
     body = _read_or_none(storage, PROPERTIES_PATH)
-    if body is not None:
+    if body is not None and not _is_void(storage, body):
         _refuse_moving(body, storage.url())
 
 
@@ -150,7 +212,7 @@ def _refuse_moving(body: bytes, where: str) -> None:
         old, new = (folder.replace("/", ".") for folder in move)
         raise CommitConflict(
             f"the table {old} is being renamed to {new}, and some of its files may not be there yet",
-            hint=f"If no process does it any more, rename {old} to {new} again.",
+            hint=f"If no process does it any more, rename {old} to {new} again, or {new} to {old} to undo it.",
             context={"uri": where, "from": move[0], "to": move[1]},
             kind=ConflictKind.BUSY,
         )
@@ -164,7 +226,10 @@ def has_properties(storage: Storage, folder: str = "") -> bool:
     False
     """
     start = f"{folder}/" if folder else ""
-    return any(storage.head(start + path) is not None for path in (PROPERTIES_PATH, BACKUP_PATH))
+    info = storage.head(start + PROPERTIES_PATH)
+    if info is not None:
+        return info.size > _MAX_CLAIM or void_claim(storage, folder) is None
+    return storage.head(start + BACKUP_PATH) is not None
 
 
 def name_if_readable(storage: Storage) -> str:
@@ -185,8 +250,12 @@ def update_table_config(
     table that opens with the old or the new settings. Raises `CommitConflict` if another writer is updating as well, or
     has updated since the file was read, and where the lock was lost.
     """
-    _recover(storage)
-    stored = storage.read_versioned(PROPERTIES_PATH)
+    recover_properties(storage)
+    try:
+        stored = storage.read_versioned(PROPERTIES_PATH)
+    except FileNotFoundError:
+        raise _no_table(storage) from None
+    _refuse_moving(stored.data, storage.url())
     old = _valid_properties(stored.data, PROPERTIES_PATH)
     new = {key: value for key, value in {**old, **changes}.items() if value is not None}
     if new == old:
@@ -232,7 +301,7 @@ def mend_properties(storage: Storage, *, dry_run: bool = False) -> str | None:
     else:
         return _mend_checksum(storage, body or b"", dry_run=dry_run)
     if damage is not None and not dry_run:
-        _recover(storage)
+        recover_properties(storage)
     return damage
 
 
@@ -266,7 +335,7 @@ def _is_put(storage: Storage, path: str, body: bytes, put: Callable[[], bool]) -
         return True
 
 
-def _recover(storage: Storage) -> None:
+def recover_properties(storage: Storage) -> None:
     """Restore the backup that an unfinished update left, if the file itself cannot be used, and delete the backup."""
     from lakebed.storage.exactly_once import write_settled
 

@@ -111,6 +111,8 @@ def mode_of_payload(payload: str) -> MergeMode:
 
 
 INDEX_PREFIX = "lakebed.index."
+TABLE_ID = "lakebed.table.id"
+"""Distinguishes a table from another one that is made at its place later; a rename keeps it."""
 INDEX_REASON = INDEX_PREFIX + "why"
 INDEX_CHANGES = INDEX_PREFIX + "changes"
 INDEX_REPEATED = INDEX_PREFIX + "repeated"
@@ -177,6 +179,11 @@ class TableConfig:
         return self.properties["hoodie.table.name"]
 
     database = _text_of("hoodie.database.name")
+
+    @property
+    def identity(self) -> str:
+        """A text that another table at this place does not have; a table of another writer has only its names."""
+        return self.first_text(TABLE_ID) or f"{self.database}.{self.name}"
 
     @once
     def version(self) -> int:

@@ -9,7 +9,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.index.base import Index
 from lakebed.index.registry import check_new_indexes
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.properties.file import load_table_config, update_table_config
+from lakebed.properties.file import load_table_config, refuse_other_table, update_table_config
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.index_changes import declare_index
@@ -20,8 +20,10 @@ def adopt_index(storage: Storage, settings: WriteSettings, find: Callable[[Snaps
 
     Raises what `find` raises, as `IndexInconsistent` for keys that are stored elsewhere; nothing is recorded then.
     """
-    with writers_lock(storage, settings, load_table_config(storage).name) as lock:
+    before = load_table_config(storage)
+    with writers_lock(storage, settings, before.name) as lock:
         snapshot = open_snapshot(storage)
+        refuse_other_table(before, snapshot.config, storage.url())
         index = find(snapshot)
         recorded = snapshot.config.metadata_partitions
         missing = [name for name in index.metadata_indexes if name.partition not in recorded]

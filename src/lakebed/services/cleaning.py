@@ -484,10 +484,10 @@ def finish_clean(
 ) -> tuple[Instant, Sequence[str]]:
     """Update the metadata table, delete the remaining files of partition paths without data files, and complete the
     clean. Returns the completed instant and these paths."""
-    with tx.locked():
+    with tx.locked() as (config,):
         timeline = tx.load()
         tx.require_pending(timeline)
-        tx.read_config_again()
+        tx.use(config)
         upkeep = tx.metadata_upkeep(timeline)
         empty_paths = _empty_paths(tx.storage, timeline, plan)
         upkeep.record_removal(tx.instant, files, empty_paths)

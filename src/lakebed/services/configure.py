@@ -14,7 +14,7 @@ from lakebed.config.options import one_option, service_properties, service_setti
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata_upkeep.maintain import METADATA_OPTION
-from lakebed.properties.file import load_table_config, update_table_config
+from lakebed.properties.file import load_same_table, load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.cdc import CDC_ENABLED
 from lakebed.secrets import masked
@@ -75,7 +75,7 @@ def configure(
     if dry_run:
         return Configured(_difference(config, settings_to_change), done=False)
     with writers_lock(storage, settings, config.name) as lock:
-        changes = _difference(load_table_config(storage), settings_to_change)
+        changes = _difference(load_same_table(storage, config), settings_to_change)
         if changes:
             update_table_config(storage, {key: new for key, (_, new) in changes.items()}, lock.lock_is_held)
     return Configured(changes)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import ConsumerSettings, WriteSettings
 from lakebed.errors import CommitConflict, ConflictKind
-from lakebed.properties.file import load_table_config, update_table_config
+from lakebed.properties.file import load_same_table, load_table_config, update_table_config
 from lakebed.storage.base import Storage
 from lakebed.timeline.consumers import CONSUMERS, Consumer, ConsumerFiles, ConsumerNeed, consumer_needs
 from lakebed.timeline.instants import format_time, parse_time
@@ -53,6 +53,7 @@ def note_consumers(storage: Storage, settings: WriteSettings) -> None:
                 hint="Another process took it after it expired; try again.",
                 kind=ConflictKind.LOCK_LOST,
             )
+        load_same_table(storage, config)
         update_table_config(storage, {CONSUMERS: "true"}, lock.lock_is_held)
 
 

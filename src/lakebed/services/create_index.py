@@ -49,7 +49,7 @@ from lakebed.metadata_upkeep.build_jobs import build_by_job, can_build, is_large
 from lakebed.metadata_upkeep.creation import drop
 from lakebed.metadata_upkeep.maintain import MetadataUpkeep
 from lakebed.model import RECORD_INDEX, SECONDARY_INDEX, Action, Instant, State, has_completion_times
-from lakebed.properties.file import load_table_config, update_table_config
+from lakebed.properties.file import load_same_table, load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.column_names import near_or_nothing
 from lakebed.slices.snapshot import Snapshot
@@ -251,9 +251,9 @@ def create_index(
     settings = settings or WriteSettings()
     index_name = parse_index_name(name) if expression is None else _by_expression(name, expression)
     sizing = _sizing(index_name, groups)
-    table_name = load_table_config(storage).name
-    with writers_lock(storage, settings, table_name) as lock:
-        config = load_table_config(storage)
+    before = load_table_config(storage)
+    with writers_lock(storage, settings, before.name) as lock:
+        config = load_same_table(storage, before)
         timeline = load_timeline(storage, config)
         snapshot = snapshot_of(storage, config, timeline)
         if index_name.partition in (*config.metadata_partitions, *config.metadata_partitions_inflight):
@@ -302,9 +302,9 @@ def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = 
     Raises `InvalidOption` for one that the table does not have, that its writes go by, or that others need.
     """
     settings = settings or WriteSettings()
-    table_name = load_table_config(storage).name
-    with writers_lock(storage, settings, table_name) as lock:
-        config = load_table_config(storage)
+    before = load_table_config(storage)
+    with writers_lock(storage, settings, before.name) as lock:
+        config = load_same_table(storage, before)
         partitions = (*config.metadata_partitions, *config.metadata_partitions_inflight)
         partition = next((n for n in (name, expression_partition(name)) if n in partitions), None)
         if partition is None:

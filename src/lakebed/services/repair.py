@@ -59,7 +59,14 @@ from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import upsert
 from lakebed.operations.write import RowMatch, Write
 from lakebed.properties.features import check_write
-from lakebed.properties.file import load_table_config, mend_properties, name_if_readable, update_table_config
+from lakebed.properties.file import (
+    load_same_table,
+    load_table_config,
+    mend_properties,
+    name_if_readable,
+    refuse_other_table,
+    update_table_config,
+)
 from lakebed.properties.table_config import INDEX_CHECKED, INDEX_REPEATED
 from lakebed.read.lookup import KeyText, get
 from lakebed.read.plan import data_columns
@@ -553,11 +560,13 @@ def _files(storage: Storage) -> tuple[list[FileInfo], set[str]]:
 def _partition_metadata(
     storage: Storage, lock: Lock, files: Sequence[FileInfo], marked: Collection[str], *, mends: bool
 ) -> RepairPart:
-    folders = folders_without_metadata(open_snapshot(storage), files, marked)
+    snapshot = open_snapshot(storage)
+    folders = folders_without_metadata(snapshot, files, marked)
     texts = tuple(f"{path or 'the table folder'} of {instant}" for path, instant in folders.items())
     if not folders or not mends:
         return RepairPart("partition_metadata", texts)
     with lock:
+        load_same_table(storage, snapshot.config)
         for path, instant in folders.items():
             write_partition_metadata(storage, path, instant)
     return RepairPart("partition_metadata", texts, mended=True)
@@ -572,7 +581,9 @@ def _orphans(storage: Storage, lock: Lock, files: Sequence[FileInfo], *, mends: 
     if not orphans or not mends:
         return RepairPart("orphans", texts)
     with lock as acquired:
-        for info in Orphans(open_snapshot(storage)).among(orphans):
+        now = open_snapshot(storage)
+        refuse_other_table(snapshot.config, now.config, storage.url())
+        for info in Orphans(now).among(orphans):
             if not acquired.lock_is_held():
                 raise _lock_lost(storage)
             storage.delete(info.path)
@@ -636,9 +647,9 @@ def _note_unique(context: WriteContext, checked: Timeline, mended_by: Sequence[s
     """Record that no key is in several file groups, as `checked` showed the table and the commits `mended_by` left it.
     Nothing is recorded if other writers have committed since."""
     storage, settings = context.storage, context.settings
-    name = context.config.name
-    with writers_lock(storage, settings, name) as lock:
-        config, now = load_table_config(storage), load_timeline(storage, context.config)
+    before = context.config
+    with writers_lock(storage, settings, before.name) as lock:
+        config, now = load_same_table(storage, before), load_timeline(storage, before)
         checked_times = {*mended_by, *(i.time for i in checked.commits)}
         if not now.commits or any(i.time not in checked_times for i in now.commits):
             return

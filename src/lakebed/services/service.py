@@ -132,12 +132,12 @@ class ServiceTransaction(Transaction):
     def finish(self, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> Instant:
         """Update the metadata table, make the run visible, and return its completed instant. Raises `CommitConflict` if
         another process has undone the run meanwhile; nothing is visible then."""
-        with self.locked():
+        with self.locked() as (config,):
             timeline = self.load()
             self.require_pending(timeline)
             check_nothing_undone(self.timeline, timeline)
             delete_data_files(self.storage, self.unnamed(metadata), self.instant)
-            self.read_config_again()
+            self.use(config)
             self.hooks.before_completion(self, timeline, metadata, statuses)
             watched = self.context.watched_keys(self.snapshot.schema)
             if watched:

@@ -19,7 +19,7 @@ from lakebed.metadata_kinds.stored import COMPARED, DIFFERENCES
 from lakebed.metadata_records.layout import FILES
 from lakebed.metadata_upkeep.comparison import Verification, align, rows_of, verify_partitions
 from lakebed.model import Action
-from lakebed.properties.file import load_table_config
+from lakebed.properties.file import load_same_table, load_table_config
 from lakebed.read.reopening import MAX_LOOKS
 from lakebed.schema.column_names import near_or_nothing
 from lakebed.slices.snapshot import Snapshot
@@ -103,9 +103,9 @@ def repair(
     Raises `CommitConflict` while a write to the table is pending.
     """
     settings = settings or WriteSettings()
-    name = load_table_config(storage).name
-    with writers_lock(storage, settings, name) as lock:
-        config = load_table_config(storage)
+    before = load_table_config(storage)
+    with writers_lock(storage, settings, before.name) as lock:
+        config = load_same_table(storage, before)
         timeline = load_timeline(storage, config)
         snapshot = snapshot_of(storage, config, timeline)
         names = config.metadata_partitions if partitions is None else partitions

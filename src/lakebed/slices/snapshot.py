@@ -29,6 +29,7 @@ from lakebed.model import (
     LogFile,
 )
 from lakebed.properties.features import BUCKET_FOLDER, SCHEMA_FOLDER, TableFacts
+from lakebed.properties.file import load_same_table
 from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
@@ -539,6 +540,8 @@ class Snapshot:
                 return listing
         if listing is None:
             listing = list_table(self.storage, partitions)
+            if not listing.partitions or (partitions is not None and not partitions.issubset(listing.partitions)):
+                load_same_table(self.storage, self.config)  # its files may be gone because it was dropped or renamed
             require_uncleaned(self.timeline, None)
         if len(listings) >= _CACHED_LISTINGS:
             listings.clear()

@@ -22,6 +22,9 @@ _FORMS = {
     "SHOW DATABASES": "write SHOW DATABASES, or SHOW DATABASES LIKE 's*'",
     "CREATE DATABASE": "write CREATE DATABASE name, or CREATE DATABASE IF NOT EXISTS name",
     "DESCRIBE EXTENDED": "write DESCRIBE EXTENDED t",
+    "DESCRIBE TABLE": "write DESCRIBE TABLE t, or DESCRIBE TABLE EXTENDED t",
+    "SHOW TBLPROPERTIES": "write SHOW TBLPROPERTIES t",
+    "SHOW COLUMNS": "write SHOW COLUMNS IN t",
 }
 _SAME_WORDS = {"SCHEMA": "DATABASE", "SCHEMAS": "DATABASES", "DESC": "DESCRIBE", "FORMATTED": "EXTENDED"}
 
@@ -29,25 +32,13 @@ _SAME_WORDS = {"SCHEMA": "DATABASE", "SCHEMAS": "DATABASES", "DESC": "DESCRIBE",
 def parse_database(statement: Statement, sources: Sources) -> Command | None:
     """The command of a statement about the names of the warehouse, or DESCRIBE EXTENDED of a table of lakebed; None for
     any other. With a session those about names are Spark's."""
-    # DESCRIBE TABLE EXTENDED t, DESCRIBE FORMATTED t
-    is_long = (statement.word(1), statement.word(2)) in (("TABLE", "EXTENDED"), ("TABLE", "FORMATTED"))
-    first = (statement.word(0), statement.word(1 + is_long))
-    kind = " ".join(_SAME_WORDS.get(word, word) for word in first)
+    kind = " ".join(_SAME_WORDS.get(statement.word(at), statement.word(at)) for at in range(2))
     names = sources.names
     if kind not in _FORMS:
         return None
-    at = 2 + (is_long and kind == "DESCRIBE EXTENDED")
-    cursor = CommandCursor(statement, _FORMS[kind], at=at, zone=zone_of(sources.session), sources=sources)
-    if kind == "DESCRIBE EXTENDED":
-        cursor.takes("TABLE")
-        if sources.session is None and statement.reference_at(cursor.at) is None:
-            return None
-        try:
-            described = DescribeTable(cursor.target())
-        except ForSpark:
-            return None
-        cursor.end()
-        return described
+    cursor = CommandCursor(statement, _FORMS[kind], at=2, zone=zone_of(sources.session), sources=sources)
+    if kind.startswith("DESCRIBE") or kind in ("SHOW TBLPROPERTIES", "SHOW COLUMNS"):
+        return _about_table(kind, cursor, sources)
     if names is None or sources.session is not None:
         return None  # those of the engine
     if kind == "CREATE DATABASE":
@@ -62,14 +53,41 @@ def parse_database(statement: Statement, sources: Sources) -> Command | None:
     return command
 
 
+def _about_table(kind: str, cursor: CommandCursor, sources: Sources) -> Command | None:
+    """The command of a statement that shows facts about a table; None for one that is not of lakebed."""
+    is_extended = kind == "DESCRIBE EXTENDED"
+    if kind == "DESCRIBE TABLE":
+        is_extended = bool(cursor.takes_one("EXTENDED", "FORMATTED"))
+    elif is_extended:
+        cursor.takes("TABLE")
+    elif kind == "SHOW COLUMNS":
+        cursor.takes_one("IN", "FROM")
+    if sources.session is None and cursor.statement.reference_at(cursor.at) is None:
+        return None
+    try:
+        target = cursor.target()
+    except ForSpark:
+        return None
+    command: Command
+    if kind == "SHOW COLUMNS":
+        command = ShowColumns(target)
+    elif kind == "SHOW TBLPROPERTIES":
+        command = ShowProperties(target)
+    else:
+        command = DescribeTable(target, is_extended=is_extended)
+    cursor.end()
+    return command
+
+
 def _pattern(cursor: CommandCursor) -> str:
-    """The pattern of LIKE, in which `*` is any text and `|` separates patterns."""
+    """The pattern of LIKE, in which `*` is any text and `|` separates patterns; `%` is any text, too, since no name has
+    it."""
     is_quoted = cursor.at < cursor.stop and not cursor.word
     return str(cursor.literal("the pattern")) if cursor.takes("LIKE") or is_quoted else "*"
 
 
 def _matching(names: list[str], pattern: str) -> list[str]:
-    parts = ("".join(".*" if letter == "*" else re.escape(letter) for letter in part) for part in pattern.split("|"))
+    parts = ("".join(".*" if letter in "*%" else re.escape(letter) for letter in part) for part in pattern.split("|"))
     compiled = re.compile("|".join(parts), re.IGNORECASE)
     return [name for name in names if compiled.fullmatch(name)]
 
@@ -120,9 +138,11 @@ class CreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class DescribeTable:
-    """DESCRIBE EXTENDED: the columns with their types, then facts about the table, in the columns of Spark."""
+    """DESCRIBE TABLE and DESCRIBE EXTENDED: the columns with their types, then with `is_extended` facts about the
+    table, in the columns of Spark."""
 
     table: Reference
+    is_extended: bool = True
 
     def run(self, sources: Sources, query: Query) -> Any:
         table = table_of(sources, self.table)
@@ -142,7 +162,31 @@ class DescribeTable:
             "Index": table.indexes.index.name,
             "Last instant": "" if last is None else last.time,
         }
-        rows += [("", "", ""), ("# Detailed Table Information", "", "")]
-        rows += [(name, value, "") for name, value in facts.items()]
+        if self.is_extended:
+            rows += [("", "", ""), ("# Detailed Table Information", "", "")]
+            rows += [(name, value, "") for name, value in facts.items()]
         columns = dict(zip(("col_name", "data_type", "comment"), zip(*rows, strict=True), strict=True))
+        return rows_of(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])), sources)
+
+
+@dataclass(frozen=True, slots=True)
+class ShowColumns:
+    """SHOW COLUMNS: the names of the columns."""
+
+    table: Reference
+
+    def run(self, sources: Sources, query: Query) -> Any:
+        names = table_of(sources, self.table).schema.names
+        return rows_of(pa.table({"col_name": pa.array(names, pa.string())}), sources)
+
+
+@dataclass(frozen=True, slots=True)
+class ShowProperties:
+    """SHOW TBLPROPERTIES: the table's properties by key."""
+
+    table: Reference
+
+    def run(self, sources: Sources, query: Query) -> Any:
+        properties = sorted(table_of(sources, self.table).properties.items())
+        columns = {"key": [key for key, _ in properties], "value": [value for _, value in properties]}
         return rows_of(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])), sources)

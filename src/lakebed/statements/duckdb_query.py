@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from lakebed.catalog.warehouses import Names
+
 # The functions of Spark that DuckDB does not have, and what each gives for a value of another type.
 # Words after which the parts of a query are no columns of it.
 _CLAUSES = {
@@ -41,6 +44,7 @@ _CLAUSES = {
 _VARIANT_FUNCTIONS = {"VARIANT_GET": "error", "TRY_VARIANT_GET": "null"}
 _PREFIX = "__lakebed_"
 _PREVIEWED = 20
+_MISSING_TABLE = re.compile(r"Table with name (\S+) does not exist")
 
 
 def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryResult:
@@ -54,6 +58,8 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
     calls = blob_calls(statement)
     with errors_of_duckdb(errors):
         listed = sources.of(statement)
+        columns, aliases = qualified_columns(statement, listed)
+        changes |= columns
         for source in listed:
             reference = source.reference
             is_by_name = not (
@@ -66,7 +72,7 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
             if not is_by_name:
                 # DESCRIBE and SUMMARIZE take a table without an alias
                 is_first = statement.word(0) != "FROM" and statement.tokens[1].start == reference.start
-                alias = "" if is_first else alias_of(source)
+                alias = "" if is_first else aliases.get(reference.name.lower()) or alias_of(source)
                 changes[(reference.start, reference.end)] = f'"{names[key]}"{alias}'
     # Spark's markers `:name` as DuckDB's `$name`
     for marker in markers(statement, args):
@@ -77,7 +83,7 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
     values = {name: _plain(value) for name, value in args.items()} if is_named else [_plain(v) for v in args or ()]
     functions, drop = duckdb_functions(calls, listed, connection, errors) if calls else ({}, None)
     try:
-        with errors_of_duckdb(errors):
+        with errors_of_duckdb(errors, sources.names):
             relation = connection.sql(statement.replaced({**changes, **functions}), params=values or None)
     except BaseException:
         if drop is not None:
@@ -280,8 +286,9 @@ class _Rows(View):
 
 
 @contextmanager
-def errors_of_duckdb(errors: list[Exception]) -> Generator[None]:
-    """Raise the error of a table that was read, and any other error of DuckDB as `InvalidOption` with its text."""
+def errors_of_duckdb(errors: list[Exception], names: Names | None = None) -> Generator[None]:
+    """Raise the error of a table that was read, and any other error of DuckDB as `InvalidOption` with its text. For a
+    table that DuckDB does not find, the hint has that of the warehouse `names` that may be meant."""
     import duckdb
 
     errors.clear()
@@ -292,10 +299,44 @@ def errors_of_duckdb(errors: list[Exception]) -> Generator[None]:
             raise errors.pop(0) from None  # a list that keeps it keeps the frames of its traceback, too
         if not isinstance(error, duckdb.Error):
             raise
+        text = str(error).strip()
+        missing = _MISSING_TABLE.search(text)
+        if names is not None and missing is not None:
+            word = missing[1].rpartition(".")[2]
+            listed = [f"{database}.{word}" for database in names.databases() if word in names.tables(database)]
+            if listed:
+                raise InvalidOption(
+                    f"the SQL text names the table {missing[1]}, which is no name in the warehouse",
+                    hint=f"Did you mean {' or '.join(listed[:3])}?",
+                ) from None
         raise InvalidOption(
-            f"DuckDB cannot run the SQL text: {str(error).strip()}",
+            f"DuckDB cannot run the SQL text: {text}",
             hint="without spark= it is DuckDB's SQL; tables= names the tables",
         ) from None
+
+
+def qualified_columns(
+    statement: Statement, listed: Sequence[Source]
+) -> tuple[dict[tuple[int, int], str], Mapping[str, str]]:
+    """The columns that are named with database and table, `sales.orders.total`, by the positions of the database and
+    the table, as DuckDB gets them; and the aliases of the tables that these need, since two databases have a table of
+    that name."""
+    tables = {s.reference.name.lower() for s in listed if s.reference.in_database and not s.reference.alias}
+    words = [name.rpartition(".")[2] for name in tables]
+    tokens, ranges = statement.tokens, [(s.reference.start, s.reference.end) for s in listed]
+    changes: dict[tuple[int, int], str] = {}
+    aliases: dict[str, str] = {}
+    for at in range(len(tokens) - 4):
+        is_path = tokens[at + 1].token_type is TokenType.DOT and tokens[at + 3].token_type is TokenType.DOT
+        word, start = tokens[at + 2].text.lower(), tokens[at].start
+        name = f"{tokens[at].text}.{word}".lower()
+        if not is_path or name not in tables or any(first <= start < end for first, end in ranges):
+            continue
+        alias = f'"{name}"' if words.count(word) > 1 else f'"{word}"'
+        if words.count(word) > 1:
+            aliases[name] = f" AS {alias}"
+        changes[start, tokens[at + 2].end + 1] = alias
+    return changes, aliases
 
 
 def variant_calls(statement: Statement) -> dict[tuple[int, int], str]:

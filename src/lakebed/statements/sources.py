@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from lakebed.catalog.names import is_name
+from lakebed.catalog.names import SCHEMAS_OF_ENGINE, is_name
 from lakebed.engine.base import session_of
 from lakebed.errors import InvalidOption
 from lakebed.read.scan import Results, Scan
@@ -47,7 +47,6 @@ class TableCalls:
 
 
 # Names before the dot that are not databases of a warehouse.
-_SCHEMAS_OF_DUCKDB = ("information_schema", "main", "pg_catalog", "system", "temp")
 
 registered: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 """The URIs of the names that `lakebed.spark.create_views` made in each session."""
@@ -138,7 +137,7 @@ class Sources:
         """The name of a reference in the warehouse; None without one, for the schemas of DuckDB, and with a session for
         a name that the warehouse does not have, which is left to Spark."""
         name = reference.name.lower()
-        if self.names is None or name.partition(".")[0] in _SCHEMAS_OF_DUCKDB:
+        if self.names is None or name.partition(".")[0] in SCHEMAS_OF_ENGINE:
             return None
         if self.session is not None:
             with suppress(InvalidOption):

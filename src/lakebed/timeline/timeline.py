@@ -18,7 +18,7 @@ from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.file_names import BASE_EXTENSIONS
 from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, State, has_completion_times
-from lakebed.properties.file import load_table_config
+from lakebed.properties.file import load_same_table, load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.sharing import once
 from lakebed.storage.base import FileInfo, Storage, refused
@@ -517,7 +517,16 @@ def remember_commit(storage: Storage, config: TableConfig, instant: Instant, bod
 
 
 def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
-    """The active timeline, from one listing; from two if an upgrade left instants without completion time."""
+    """The active timeline, from one listing; from two if an upgrade left instants without completion time.
+
+    Raises `TableNotFound` or `CommitConflict` if it is empty because the table was dropped or renamed meanwhile."""
+    timeline = _load_timeline(storage, config)
+    if not timeline.files:
+        load_same_table(storage, config)
+    return timeline
+
+
+def _load_timeline(storage: Storage, config: TableConfig) -> Timeline:
     key = storage.url(config.timeline_path), config.version, config.timezone
     cached = _LISTED.get(key)
     files = _files(storage, config, cached.files if cached else {})
@@ -568,13 +577,17 @@ def load_table(
         config = load_table_config(storage)
         timeline = load_timeline(storage, config)
     else:
-        config, timeline = at_once(storage, partial(load_table_config, storage), partial(load_timeline, storage, guess))
+        config, timeline = at_once(
+            storage, partial(load_table_config, storage), partial(_load_timeline, storage, guess)
+        )
         if config == guess:
             config = guess  # what was parsed from it before is not parsed again
         else:
             # times in names are the same in every time zone
             is_same = expected is None and _form(config) == _form(guess) and not any(timeline.files.values())
-            timeline = replace(timeline, config=config) if is_same else load_timeline(storage, config)
+            timeline = replace(timeline, config=config) if is_same else _load_timeline(storage, config)
+        if not timeline.files:
+            load_same_table(storage, config)
     _SETTINGS.put(url, CacheEntry(config, _BYTES_A_PROPERTY * len(config.properties)))
     return config, timeline
 

@@ -371,7 +371,8 @@ def test_more_connections_than_the_bound_are_turned_away(w: lakebed.Warehouse, m
         try:
             for connection in idle:  # requests that never end
                 connection.sendall(b"GET /v1/config HTTP/1.1\r\nHost: localhost\r\nX: ")
-            assert ask(server, "/v1/config")[0] == 503
+            status, content, headers = ask(server, "/v1/config")
+            assert (status, content["error"]["code"], headers["retry-after"]) == (503, 503, "5")
         finally:
             for connection in idle:
                 connection.close()
@@ -550,3 +551,35 @@ def test_a_request_through_a_proxy_has_a_token_instead_of_the_host(w: lakebed.Wa
         assert (status, content["error"]["type"]) == (400, "BadRequestException")
         status, content, _ = ask(server, "/v1/namespaces/sales/tables/orders/metrics")
         assert (status, content["error"]["code"]) == (405, 405)
+
+
+def test_what_no_list_shows_is_not_found_and_nothing_is_written_through_a_link(
+    server: CatalogServer, w: lakebed.Warehouse, tmp_path: Path
+) -> None:
+    lakebed.load(str(tmp_path / "other/t"), ROWS, key="id", progress=False)
+    (tmp_path / "lake/linked").symlink_to(tmp_path / "other")
+    (tmp_path / "lake/sales/linked").symlink_to(tmp_path / "other/t")
+    before = sorted(path.name for path in (tmp_path / "other/t").iterdir())
+    for path in ("linked/tables", "linked/tables/t", "sales/tables/linked", "linked", "nope/tables", "nope/views"):
+        status, content, _ = ask(server, f"/v1/namespaces/{path}")
+        assert (status, content["error"]["code"]) == (404, 404), path
+        assert str(tmp_path) not in content["error"]["message"]
+    assert ask(server, "/v1/namespaces/nope/tables")[1]["error"]["message"] == "there is no namespace nope"
+    assert sorted(path.name for path in (tmp_path / "other/t").iterdir()) == before
+
+
+@pytest.mark.parametrize("query", ["pageSize=abc", "pageSize=0", "pageToken=" + "A" * 1004, "pageToken=?"])
+def test_a_page_that_cannot_be_is_refused(server: CatalogServer, query: str) -> None:
+    status, content, _ = ask(server, f"/v1/namespaces?{query}")
+    assert (status, content["error"]["type"]) == (400, "BadRequestException")
+
+
+@pytest.mark.parametrize("path", ["/v1/namespaces/", "/v1/config/"])
+def test_a_slash_at_the_end_leads_nowhere(server: CatalogServer, path: str) -> None:
+    status, content, _ = ask(server, path)
+    assert (status, content["error"]["type"]) == (404, "NoSuchEndpointException")
+
+
+@pytest.mark.parametrize("host", ["localhost:8391@evil", "[::1]evil", "localhost:x", "[::1", "a b"])
+def test_a_host_that_is_no_host_is_refused(server: CatalogServer, host: str) -> None:
+    assert ask(server, "/v1/config", headers={"Host": host})[0] == 400

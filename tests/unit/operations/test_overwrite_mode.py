@@ -267,7 +267,12 @@ def test_an_overwrite_that_stood_still_deletes_no_file_of_the_table_that_another
 
     def overwrite(table: lakebed.Table) -> None:
         storage = table.opened.storage
-        recreate(storage, lambda new: lakebed.write(rows(*TWICE), new.spec.uri, KEYED), default_lock(storage))
+        recreate(
+            storage,
+            table.opened.config,
+            lambda new: lakebed.write(rows(*TWICE), new.spec.uri, KEYED),
+            default_lock(storage),
+        )
 
     frozen = FrozenWriter(uri, overwrite, stands, monkeypatch)
     assert frozen.freeze()

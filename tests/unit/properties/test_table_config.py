@@ -70,10 +70,21 @@ def test_version_6_keeps_its_timeline_in_the_hoodie_folder(storage: MemoryStorag
 
 
 def test_opening_a_table_is_one_read_and_one_listing(storage: MemoryStorage) -> None:
-    create_table(storage, PROPS)
+    config = create_table(storage, PROPS)
+    storage.write(f"{config.timeline_path}/20240101000000000.commit.requested", b"")
     counting = CountingStorage(storage)
     load_timeline(counting, load_table_config(counting))
     assert {verb: n for verb, n in counting.counts.items() if n} == {"read": 1, "list": 1}
+
+
+def test_an_empty_timeline_is_believed_after_the_settings_were_read_again(storage: MemoryStorage) -> None:
+    config = create_table(storage, PROPS)
+    counting = CountingStorage(storage)
+    assert load_timeline(counting, config).instants == ()
+    assert {verb: n for verb, n in counting.counts.items() if n} == {"read": 1, "list": 1}
+    storage.delete(PROPERTIES_PATH)
+    with pytest.raises(TableNotFound):
+        load_timeline(storage, config)
 
 
 def test_creating_twice_is_refused(storage: MemoryStorage) -> None:

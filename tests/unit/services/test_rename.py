@@ -4,18 +4,24 @@ half of it."""
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.concurrency.lock import FileLock
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import CommitConflict, CorruptFile, LakebedError, TableExists, TableNotFound
+from lakebed.errors import CommitConflict, CorruptFile, LakebedError, StorageError, TableExists, TableNotFound
 from lakebed.operations.recreate import exists
+from lakebed.properties.file import moving_properties
 from lakebed.services.rename import rename
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
+from lakebed.storage.folder import WrappedStorage
 from lakebed.storage.opening import wrapping
 from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed
 from support.published import check_published, quiet
@@ -94,7 +100,7 @@ def test_an_interrupted_call_is_not_continued_to_another_name() -> None:
         rename(open_storage(root), "db/old", "db/new", SETTINGS)
     for name in storage.list_names("db/old/.hoodie/.locks"):
         storage.delete(f"db/old/.hoodie/.locks/{name}")
-    with pytest.raises(TableExists, match="being renamed to db/new"):
+    with pytest.raises(TableExists, match=r"being renamed to db\.new"):
         rename(storage, "db/old", "db/other", SETTINGS)
     with pytest.raises(TableExists):
         lakebed.create(f"{root}/db/new", ROWS, key="id")
@@ -216,3 +222,254 @@ def test_a_writer_that_began_before_the_rename_does_not_commit() -> None:
         before.upsert({"id": [9], "city": ["a"]})
     assert ids(f"{root}/db/new") == [1, 2, 3, 4]
     assert lakebed.list_tables(root) == [f"{root}/db/new"]
+
+
+class Between(WrappedStorage):
+    """A storage that calls `act` once, before the first request for which `when` says so."""
+
+    def __init__(self, inner: Storage, when: Callable[[str, str], bool], act: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._when, self._act = when, act
+
+    def _before(self, verb: str, path: str) -> None:
+        if self._when(verb, path):
+            self._act()
+
+
+@contextmanager
+def once_before(when: Callable[[str, str], bool], act: Callable[[], object]) -> Generator[list[bool]]:
+    """Call `act` before the first request of the block for which `when` says so, with a storage of its own."""
+    done: list[bool] = []
+
+    def first(verb: str, path: str) -> bool:
+        return not done and when(verb, path)
+
+    def run() -> None:
+        done.append(True)
+        act()
+
+    with wrapping(lambda storage: storage if done else Between(storage, first, run)):
+        yield done
+
+
+@contextmanager
+def before_the_lock(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> Generator[None]:
+    """Call `act` when the block first asks for a lock, as if it had waited while others had it."""
+    acquire, done = FileLock.acquire_reading, list[bool]()
+
+    def acquired(self: FileLock, *arguments: Any) -> Any:
+        if not done:
+            done.append(True)
+            act()
+        return acquire(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileLock, "acquire_reading", acquired)
+        yield
+    assert done
+
+
+OTHER = pa.table({"id": [7, 8, 9], "city": ["c", "c", "c"]})
+KEYED = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.datasource.write.partitionpath.field": "city"}
+WAITERS: dict[str, Callable[[str], object]] = {
+    "overwrite": lambda uri: lakebed.write(OTHER, uri, KEYED, mode="overwrite"),
+    "drop": lakebed.drop,
+    "configure": lambda uri: lakebed.open(uri).configure({"hoodie.compact.inline": False}),
+    "index": lambda uri: lakebed.open(uri).indexes.create("column_stats"),
+    "upsert": lambda uri: lakebed.open(uri).upsert({"id": [50], "city": ["a"]}, retries=0),
+    "savepoint": lambda uri: lakebed.open(uri).savepoints.create(),
+    "delete": lambda uri: lakebed.open(uri).delete({"id": [7], "city": ["c"]}, retries=0),
+}
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("waiter", sorted(WAITERS))
+def test_a_process_that_waited_for_the_lock_leaves_a_table_that_got_the_name_meanwhile(
+    waiter: str, anew: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = new_table()
+    uri = f"{root}/db/old"
+    before: list[object] = []
+
+    def act() -> None:
+        rename(open_storage(root), "db/old", "db/new", SETTINGS)
+        if anew:
+            lakebed.load(uri, OTHER, key="id", partition_by="city", progress=False)
+            before.append((lakebed.open(uri).properties, lakebed.open(uri).timeline.to_arrow().num_rows))
+
+    with before_the_lock(monkeypatch, act), pytest.raises((CommitConflict, TableNotFound)):
+        WAITERS[waiter](uri)
+    assert ids(f"{root}/db/new") == [1, 2, 3, 4]
+    left = [info.path for info in open_storage(root).list() if "/.overwrite/" in info.path]
+    assert left == []
+    if anew:
+        assert ids(uri) == [7, 8, 9]
+        assert before == [(lakebed.open(uri).properties, lakebed.open(uri).timeline.to_arrow().num_rows)]
+    else:
+        assert lakebed.list_tables(root) == [f"{root}/db/new"]
+        assert lakebed.create(uri, OTHER, key="id").count() == 0
+
+
+def test_a_drop_that_waited_leaves_a_table_that_was_made_after_another_drop(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = new_table()
+    uri = f"{root}/db/old"
+
+    def act() -> None:
+        lakebed.drop(uri)
+        lakebed.load(uri, OTHER, key="id", progress=False)
+
+    with before_the_lock(monkeypatch, act), pytest.raises(CommitConflict, match="another one"):
+        lakebed.drop(uri)
+    assert ids(uri) == [7, 8, 9]
+
+
+@pytest.mark.parametrize("step", ["first", "middle", "whole"])
+@pytest.mark.parametrize("metadata", [False, True])
+def test_a_reader_never_gets_no_rows_during_a_rename(metadata: bool, step: str) -> None:
+    """The rename happens before the n-th request of the reader, for each n."""
+    for n in range(1, 40):
+        root = f"memory://rename-{uuid.uuid4().hex}"
+        options = {"hoodie.metadata.enable": str(metadata).lower()}
+        lakebed.load(f"{root}/db/old", ROWS, key="id", partition_by="city", options=options, progress=False)
+        requests = 0
+
+        def is_next(verb: str, path: str, n: int = n) -> bool:
+            nonlocal requests
+            requests += 1
+            return requests == n
+
+        def act(root: str = root) -> None:
+            verbs = {"first": "put_if_match", "middle": "delete"}
+            plan = FaultPlan(lambda mutation: mutation.verb == verbs.get(step) and "properties" in mutation.path)
+            crash = Crash(plan)
+            with (
+                wrapping(lambda storage: FaultyStorage(storage, crash=crash)) if step != "whole" else nullcontext(),
+                suppress(Killed),
+            ):
+                rename(open_storage(root), "db/old", "db/new", SETTINGS)
+
+        with once_before(is_next, act) as done:
+            try:
+                found: object = ids(f"{root}/db/old")
+            except LakebedError as error:
+                found = type(error)
+        assert found in ([1, 2, 3], CommitConflict, TableNotFound, CorruptFile), (n, found)
+        if not done:
+            break
+    assert n > 5
+
+
+def test_a_folder_that_cannot_be_used_is_refused_before_anything_is_claimed(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    root = tmp_path / "lake"
+    lakebed.load(str(root / "a/x"), ROWS, key="id", progress=False)
+    (root / "b").symlink_to(tmp_path / "other")
+    storage = open_storage(str(root))
+    with pytest.raises(StorageError, match="is a link"):
+        rename(storage, "a/x", "b/x", SETTINGS)
+    assert ids(str(root / "a/x")) == [1, 2, 3]
+    rename(storage, "a/x", "a/y", SETTINGS)
+    assert ids(str(root / "a/y")) == [1, 2, 3]
+
+
+def test_a_rename_that_fails_before_a_file_was_moved_is_taken_back() -> None:
+    root = new_table()
+
+    class Full(WrappedStorage):
+        def move(self, path: str, to: str) -> None:
+            raise StorageError("no space is left", "free some")
+
+    with wrapping(Full), pytest.raises(StorageError, match="no space"):
+        rename(open_storage(root), "db/old", "db/new", SETTINGS)
+    assert ids(f"{root}/db/old") == [1, 2, 3, 4]
+    assert lakebed.list_tables(root) == [f"{root}/db/old"]
+    assert lakebed.open(f"{root}/db/old").upsert({"id": [5], "city": ["a"]}).rows == 1
+    assert lakebed.create(f"{root}/db/new", ROWS, key="id").count() == 0
+
+
+@pytest.mark.rest
+def test_the_opposite_call_undoes_one_that_died_at_any_step_and_itself_may_die() -> None:
+    count = steps()
+    for at in range(1, count + 1, 3):
+        for back_at in (2, 5, 9, None):
+            root = new_table()
+            for plan, move in ((FaultPlan(at), ("db/old", "db/new")), (FaultPlan(back_at), ("db/new", "db/old"))):
+                crash = Crash(plan)
+                with (
+                    wrapping(lambda inner, crash=crash: FaultyStorage(inner, crash=crash)),
+                    suppress(Killed, TableNotFound),
+                ):
+                    rename(open_storage(root), *move, SETTINGS)
+                for folder in move:
+                    open_storage(root).delete_folder(f"{folder}/.hoodie/.locks")
+            for move in (("db/new", "db/old"), ("db/old", "db/new")):
+                if state(f"{root}/db/old") == [1, 2, 3, 4]:
+                    break
+                with suppress(TableNotFound, CommitConflict, TableExists):
+                    rename(open_storage(root), *move, SETTINGS)
+            states = [state(f"{root}/db/{name}") for name in ("old", "new")]
+            assert states in ([[1, 2, 3, 4], TableNotFound], [TableNotFound, [1, 2, 3, 4]]), (at, back_at, states)
+
+
+def test_a_claim_whose_table_went_elsewhere_is_void() -> None:
+    root = new_table()
+    storage = open_storage(root)
+    storage.write("db/new/.hoodie/hoodie.properties", moving_properties("db/old", "db/new"))
+    assert lakebed.list_tables(root) == [f"{root}/db/old"]
+    assert state(f"{root}/db/new") is TableNotFound
+    rename(storage, "db/old", "db/third", SETTINGS)
+    rename(storage, "db/third", "db/new", SETTINGS)
+    assert ids(f"{root}/db/new") == [1, 2, 3, 4]
+    storage.write("db/old/.hoodie/hoodie.properties", moving_properties("db/third", "db/old"))
+    assert lakebed.load(f"{root}/db/old", OTHER, key="id", progress=False).count() == 3
+
+
+def test_a_table_that_takes_a_claimed_folder_stays_and_the_renamed_one_keeps_its_name() -> None:
+    """The claim of the new folder is not confirmed before the old one is claimed."""
+    root = new_table()
+    with (
+        once_before(
+            lambda verb, path: verb == "put_if_match" and path == ".hoodie/hoodie.properties",
+            lambda: lakebed.load(f"{root}/db/new", OTHER, key="id", progress=False),
+        ),
+        pytest.raises(TableExists),
+    ):
+        rename(open_storage(root), "db/old", "db/new", SETTINGS)
+    assert (ids(f"{root}/db/old"), ids(f"{root}/db/new")) == ([1, 2, 3, 4], [7, 8, 9])
+
+
+@pytest.mark.parametrize("content", [None, b"hoodie.table.name=old\n"])
+def test_a_table_whose_settings_are_in_their_backup_is_renamed(content: bytes | None) -> None:
+    root = new_table()
+    storage = open_storage(root)
+    path = "db/old/.hoodie/hoodie.properties"
+    storage.write(f"{path}.backup", storage.read(path))
+    storage.delete(path)
+    if content is not None:
+        storage.write(path, content)
+    rename(storage, "db/old", "db/new", SETTINGS)
+    assert (ids(f"{root}/db/new"), state(f"{root}/db/old")) == ([1, 2, 3, 4], TableNotFound)
+
+
+def test_a_damaged_table_claims_no_name() -> None:
+    root = new_table()
+    storage = open_storage(root)
+    storage.write("db/old/.hoodie/hoodie.properties", b"hoodie.table.name=old\n")
+    with pytest.raises(CorruptFile):
+        rename(storage, "db/old", "db/new", SETTINGS)
+    assert list(storage.list("db/new")) == []
+
+
+def test_heartbeats_and_markers_move_so_that_dead_writers_are_rolled_back_at_once() -> None:
+    root = new_table()
+    table = lakebed.open(f"{root}/db/old")
+    storage = open_storage(f"{root}/db/old")
+    crash = Crash(FaultPlan(lambda mutation: mutation.verb == "put_if_absent" and "deltacommit" in mutation.path))
+    with wrapping(lambda inner: FaultyStorage(inner, crash=crash)), pytest.raises(Killed):
+        lakebed.open(table.uri).upsert({"id": [1], "city": ["a"]})
+    storage.delete_folder(".hoodie/.locks")
+    storage.write(".hoodie/.heartbeat/20240101000000000", b"")
+    hearts = storage.list_names(".hoodie/.heartbeat")
+    rename(open_storage(root), "db/old", "db/new", SETTINGS)
+    moved = open_storage(f"{root}/db/new").list_names(".hoodie/.heartbeat")
+    assert (sorted(moved), open_storage(f"{root}/db/old").list_names(".hoodie/.heartbeat")) == (sorted(hearts), [])
