@@ -100,7 +100,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "operations.callbacks": "_JSON_VERSION",
         "policies.clustering": "_MIB",
         "policies.rollback": "_UNKNOWN_BYTES",
-        "properties.file": "_ALWAYS_CHECKSUM",
+        "properties.file": "_ALWAYS_CHECKSUM _MAX_CLAIM",
         "properties.table_config": "CURRENT_VERSION",
         "slices.newest_files": "NAMED_VERSION",
         "schema.arrow": "MAX_PRECISION MAX_WIDE_PRECISION",

@@ -159,6 +159,7 @@ PLUG_INS = (
 )
 # Modules with one importer, in their own folder, that stay files of their own: each is a concept with a name.
 CONCEPTS = {
+    "other_names.py": "names of other libraries, which most processes never ask for; errors.py has the error",
     "schema/variant_bytes.py": "the outer shape of variants in bytes; logical_types.py has the types",
     "catalog/columns.py": "types of Hive and Spark; metastore.py has entries",
     "statements/databases.py": "statements about names; definitions.py has those about a table",

@@ -25,7 +25,7 @@ ELSEWHERE = frozenset(
         # formats of dates and zones
         *("yyyyMMdd", "ZZ", "ZZZ"),
         # columns and tables of examples
-        *("prices", "public", "member0"),
+        *("prices", "member0"),
     ]
 )
 _TICKS = re.compile(r"`([^`\n]+)`")

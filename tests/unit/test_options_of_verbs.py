@@ -20,7 +20,21 @@ from lakebed.table_savepoints import SavepointsView
 
 # Methods that only read, or delete one file without the lock.
 WITHOUT: dict[type, set[str]] = {
-    Table: {"cdc", "changes", "count", "dataset", "exists", "get", "history", "join", "locate", "merge"}
+    Table: {
+        "cdc",
+        "changes",
+        "count",
+        "dataset",
+        "diff",
+        "exists",
+        "get",
+        "head",
+        "history",
+        "to_polars",
+        "join",
+        "locate",
+        "merge",
+    }
     | {"read_blob", "scan", "search", "to_arrow", "to_pandas"},
     MaintenanceView: set(),
     SavepointsView: {"list", "to_arrow"},

@@ -34,13 +34,13 @@ WATCHES = ("telemetry.py", "sharing.py")
 GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
-    ("mor", "upsert"): (105, 64, 835),
+    ("mor", "upsert"): (105, 64, 838),
     ("mor", "get"): (87, 40, 618),
     ("mor", "get again"): (63, 28, 381),
     ("mor", "scan"): (71, 34, 521),
     ("mor", "scan where"): (84, 47, 650),
-    ("mor", "compact"): (125, 71, 1086),
-    ("cow", "upsert"): (129, 72, 1099),
+    ("mor", "compact"): (125, 71, 1088),
+    ("cow", "upsert"): (129, 72, 1101),
     ("cow", "get"): (73, 33, 472),
     ("cow", "scan"): (55, 27, 346),
 }

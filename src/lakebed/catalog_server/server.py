@@ -120,6 +120,7 @@ def application(
         Route(f"{space}/tables/{{table}}/metrics", _metrics, methods=["POST"]),
     ]
 
+    failed = partial(_failed, warehouse=tables.uri)
     wrong_host = _error(400, "BadRequestException", REFUSED)
     served = Starlette(
         routes=routes,
@@ -129,12 +130,7 @@ def application(
             *([] if token else [Middleware(ServerHostsOnly, address=address, refusal=wrong_host)]),
             Middleware(_Guarded, token=token),
         ],
-        exception_handlers={
-            404: _unknown,
-            405: _no_method,
-            LakebedError: partial(_failed, warehouse=tables.uri),
-            500: _broken,
-        },
+        exception_handlers={404: _unknown, 405: _no_method, LakebedError: failed, 500: _broken},
     )
     served.router.redirect_slashes = False  # it would name the host that the client named, without TLS
     return served
