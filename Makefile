@@ -14,7 +14,7 @@ PIP := --disable-pip-version-check --no-compile
 # Where it is set, each process of the tests compiles all sources anew: two seconds of CPU.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-streaming demo-vectors test test-rest test-day test-full unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel api released test-matrix oracle clean
+.PHONY: help demo demo-streaming demo-vectors demo-doors test test-rest test-day test-full unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel api released test-matrix oracle clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -47,6 +47,10 @@ demo-streaming: $(INSTALLED) ## two months of them as a stream from Kafka throug
 
 demo-vectors: $(INSTALLED) ## the topics of Python's manual as vectors, and those that are nearest to questions
 	@PYTHONPATH=examples $(PY) -m nearest_texts
+
+demo-doors: $(INSTALLED) ## one warehouse of flights, read by DuckDB, polars, pyiceberg, pandas and Spark SQL with equal sums
+	@tools/find-java
+	@PYTHONPATH=examples $(PY) -m open_doors
 
 ifeq ($(SPARK),$(FLOOR))
 LAYER ?= plain spark services interop
