@@ -12,7 +12,7 @@ def test_savepoints_iterate_and_are_a_table() -> None:
     second = table.savepoints.create(user="bo")
     assert [saved.instant for saved in table.savepoints] == [first.instant, second.instant]
     assert table.savepoints.to_arrow().to_pylist() == [
-        {"instant": s.instant, "user": s.user, "comment": s.comment, "created": s.created, "partitions": 1, "files": 1}
+        {"instant": s.instant, "user": s.user, "name": s.name, "created": s.created, "partitions": 1, "files": 1}
         for s in (first, second)
     ]
     assert str(table.savepoints.delete(first.instant)) == str(first)

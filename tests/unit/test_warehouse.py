@@ -418,7 +418,7 @@ def test_the_properties_of_a_table_are_shown(w: lakebed.Warehouse) -> None:
 def test_a_table_that_sql_does_not_find_has_the_name_that_may_be_meant(
     w: lakebed.Warehouse, text: str, meant: str
 ) -> None:
-    with pytest.raises((InvalidOption, TableNotFound), match=f"Did you mean {meant}"):
+    with pytest.raises((InvalidOption, TableNotFound), match=f"Did you mean '?{meant}"):
         w.sql(text).to_pylist()
 
 

@@ -132,7 +132,7 @@ class Names(ABC):
         if name.database not in databases:
             near = nearest_name(name.database, databases)
             if near is not None and self.has(EntryName(near, name.table)):
-                return f"Did you mean {near}.{name.table}? "
+                return f"Did you mean {f'{near}.{name.table}'!r}? "
             return near_or_nothing(name.database, databases)
         listed = [f"{name.database}.{table}" for table in self.tables(name.database)]
         return near_or_nothing(str(name), listed)

@@ -58,6 +58,8 @@ def _about_table(kind: str, cursor: CommandCursor, sources: Sources) -> Command 
     is_extended = kind == "DESCRIBE EXTENDED"
     if kind == "DESCRIBE TABLE":
         is_extended = bool(cursor.takes_one("EXTENDED", "FORMATTED"))
+        if not is_extended and sources.session is not None:
+            return None  # Spark describes a table of lakebed as any other
     elif is_extended:
         cursor.takes("TABLE")
     elif kind == "SHOW COLUMNS":

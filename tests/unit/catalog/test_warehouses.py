@@ -130,7 +130,7 @@ def test_a_database_is_created_once_and_stays_without_tables(names: FolderNames,
 def test_similar_names_are_for_messages(names: FolderNames, tmp_path: Path) -> None:
     lakebed.create(str(tmp_path / "sales" / "orders"), COLUMNS, key="id")
     assert names.near(EntryName("sales", "order")) == "Did you mean 'sales.orders'? "
-    assert names.near(EntryName("sale", "orders")) == "Did you mean 'sales'? "
+    assert names.near(EntryName("sale", "orders")) == "Did you mean 'sales.orders'? "
     assert names.near(EntryName("x", "y")) == ""
 
 

@@ -19,7 +19,7 @@ from lakebed.read.keys import bucket_layout, partition_layout, partition_paths_m
 from lakebed.read.prune import BucketLayout, PartitionLayout, prune_buckets, prune_partitions
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.memory import MemoryStorage
-from lakebed.timeline.timeline import load_timeline
+from lakebed.timeline.timeline import Timeline
 from support.random_filters import FilterMaker
 
 SCHEMA = pa.schema(
@@ -244,7 +244,7 @@ def test_random_conditions_lose_no_row_and_rule_paths_out() -> None:
 def empty_table(properties: dict[str, str]) -> Snapshot:
     storage = MemoryStorage("pruning")
     settings = TableConfig({"hoodie.timeline.layout.version": "2", **properties})
-    return snapshot_of(storage, settings, load_timeline(storage, settings))
+    return snapshot_of(storage, settings, Timeline.of_files(storage, settings, {}))
 
 
 def buckets(key: tuple[str, ...], hashed: tuple[str, ...], count: int = 64) -> BucketLayout:

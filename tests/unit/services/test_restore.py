@@ -375,8 +375,8 @@ def test_the_command_line_restores(make: Make, tmp_path: Path, capsys: pytest.Ca
     to = first_commits(table)
     before = content(table)
     last = table.upsert(rows((0, "c0", "z", 3))).instant
-    assert invoke(["savepoints", "create", uri, to, "--comment", "keep", "-o", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["comment"] == "keep"
+    assert invoke(["savepoints", "create", uri, to, "--name", "keep", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "keep"
     assert invoke(["savepoints", "list", uri, "-o", "json"]) == 0
     assert [one["instant"] for one in json.loads(capsys.readouterr().out)] == [to]
     assert invoke(["rollback", uri, last, "--dry-run"]) == 0

@@ -39,7 +39,7 @@ def test_the_last_commit_and_its_files(make: Make, version: int, kind: str, inde
     to = first_commits(table)
     start = datetime.now(UTC)
     made_one = table.savepoints.create(name="why", user="ann")
-    assert (made_one.instant, made_one.user, made_one.comment) == (to, "ann", "why")
+    assert (made_one.instant, made_one.user, made_one.name) == (to, "ann", "why")
     assert abs((made_one.created - start).total_seconds()) < 60
     assert {f"{p}/{name}" for p, names in made_one.files.items() for name in names} == files_of(table)
     found = lakebed.open(table.uri).savepoints.list()
