@@ -189,6 +189,7 @@ owner.{name.partition(".")[2]} = dying
     assert newest == {1: 7.0, 2: 2.0, 3: 1.0, 4: 1.0}
 
 
+@pytest.mark.rest
 def test_models_of_many_threads_read_one_source(project: DbtProject) -> None:
     order(project, *((n, n % 5, float(n)) for n in range(100)))
     models = {
@@ -205,6 +206,7 @@ def test_models_of_many_threads_read_one_source(project: DbtProject) -> None:
             assert rows(project, f"mart.m{n}", "id", "total") == expected
 
 
+@pytest.mark.rest
 def test_conditions_of_models_rule_out_files_of_sources_and_of_models(project: DbtProject) -> None:
     order(project, (1, 7, 5.0), (2, 8, 2.0), partition_by="customer")
     project.write(
@@ -229,6 +231,7 @@ def test_conditions_of_models_rule_out_files_of_sources_and_of_models(project: D
     assert "in model copy (models/copy.sql)" in project.refused("run", "-s", "copy")
 
 
+@pytest.mark.rest
 def test_errors_name_the_model_and_the_table(project: DbtProject) -> None:
     order(project, (1, 7, 5.0))
     lakebed_model = "{{ config(materialized='lakebed', key='id'%s) }} select * from {{ source('sales', 'orders') }}"
