@@ -100,7 +100,7 @@ def check_paths(storage: Storage, slices: Iterable[FileSlice]) -> None:
         raise UnsupportedFeature(
             f"rows of {location} cannot be hidden in a Delta log: its path has a character that URLs escape, and some"
             " readers then show them nevertheless",
-            hint="Publish the table as Iceberg, or as Delta with fresh=False: then without the rows of log files.",
+            hint="Publish the table as Iceberg, or as Delta without the rows of log files.",
             context={"path": location},
         )
 

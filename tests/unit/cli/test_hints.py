@@ -94,6 +94,8 @@ def test_reports_keep_what_only_looks_like_an_argument() -> None:
 _OF_PYTHON = (
     *(
         "spark_source/",
+        "attachment/",
+        "statements/spark_query.py",
         "spark_sink/",
         "dlt_destination/",
         "dbt_plugin/",
