@@ -119,7 +119,7 @@ def _refuse_explained_change(statement: Statement, sources: Sources) -> None:
     if change in CHANGES and _names_table(statement, sources):
         raise UnsupportedFeature(
             f"Spark has no plan of the {change} of a table of lakebed",
-            hint="EXPLAIN takes queries; what lakebed does with a change is shown by explain of the table and of its merges",
+            hint="EXPLAIN takes queries; explain of the table, or of a merge, shows what lakebed does",
             context={"feature": f"EXPLAIN {change}"},
         )
 
