@@ -6,13 +6,11 @@ import json
 import os
 import re
 import subprocess
-import sys
-import venv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .service import ServiceError, cache_folder, one_at_a_time
+from .service import installed_environment
 
 _ROOT = Path(__file__).parents[2]
 LOCK = _ROOT / "locks" / "dbt.txt"
@@ -22,18 +20,7 @@ _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 def install_dbt() -> Path:
     """The interpreter of the environment, made again where the lock file has changed since."""
-    home = cache_folder("dbt")
-    python, mark = home / "bin" / "python", home / "installed.txt"
-    with one_at_a_time("dbt"):
-        if not mark.exists() or mark.read_text() != LOCK.read_text():
-            print(f"makes {home}: dbt-core and dbt-duckdb", file=sys.stderr, flush=True)
-            venv.create(home, with_pip=True, clear=True)
-            command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(LOCK)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-            if done.returncode:
-                raise ServiceError(f"pip cannot install dbt: {done.stderr.strip()[-500:]}")
-            mark.write_text(LOCK.read_text())
-    return python
+    return installed_environment("dbt", LOCK, "dbt-core and dbt-duckdb")
 
 
 PROJECT = """

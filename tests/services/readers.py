@@ -5,33 +5,20 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
-import venv
 from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.feather
 
-from .service import ServiceError, cache_folder, one_at_a_time
+from .service import installed_environment
 
 LOCK = Path(__file__).parents[2] / "locks" / "readers.txt"
 
 
 def install_readers() -> Path:
     """The interpreter of the environment, made again where the lock file has changed since."""
-    home = cache_folder("readers")
-    python, mark = home / "bin" / "python", home / "installed.txt"
-    with one_at_a_time("readers"):
-        if not mark.exists() or mark.read_text() != LOCK.read_text():
-            print(f"makes {home}: DuckDB, Daft, DataFusion, chDB and other readers", file=sys.stderr, flush=True)
-            venv.create(home, with_pip=True, clear=True)
-            command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(LOCK)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-            if done.returncode:
-                raise ServiceError(f"pip cannot install the readers: {done.stderr.strip()[-500:]}")
-            mark.write_text(LOCK.read_text())
-    return python
+    return installed_environment("readers", LOCK, "DuckDB, Daft, DataFusion, chDB and other readers")
 
 
 def rows_by_readers(reads: Sequence[tuple[str, str]], folder: Path, s3: dict[str, str] | None = None) -> list[pa.Table]:

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -58,6 +59,23 @@ def one_at_a_time(name: str) -> Generator[None]:
     with open(cache_folder("locks") / name, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def installed_environment(name: str, lock: Path, packages: str) -> Path:
+    """The interpreter of an environment in the cache with the packages of a lock file, made again where that has
+    changed since. `packages` says what it is for."""
+    home = cache_folder(name)
+    python, mark = home / "bin" / "python", home / "installed.txt"
+    with one_at_a_time(name):
+        if not mark.exists() or mark.read_text() != lock.read_text():
+            print(f"makes {home}: {packages}", file=sys.stderr, flush=True)
+            venv.create(home, with_pip=True, clear=True)
+            command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(lock)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+            if done.returncode:
+                raise ServiceError(f"pip cannot install {packages}: {done.stderr.strip()[-500:]}")
+            mark.write_text(lock.read_text())
+    return python
 
 
 def free_ports(count: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -144,6 +145,14 @@ def unread_function(function: Callable[..., Any]) -> Callable[[], None]:
 def open_table(uri: str, storage_option: list[str] | None) -> lakebed.Table:
     """The table at `uri`, with the storage options of the command line."""
     return lakebed.open(uri, storage_options=pairs(storage_option, "--storage-option"))
+
+
+def ask_first(question: str, action: str) -> None:
+    """Ask before something is deleted or taken back, and end the command unless the answer is yes. Without a terminal
+    nobody can answer: raises `BadParameter`, which names `--yes`."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(f"give --yes to {action}, or --dry-run", param_hint="--yes")
+    typer.confirm(question, abort=True)
 
 
 def show_result(result: Result, output: Form, details: Iterable[str] = ()) -> None:

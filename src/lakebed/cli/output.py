@@ -117,6 +117,17 @@ def show_rows(table: pa.Table, form: Form) -> None:
     return _print_rows(table.column_names, rows, form)
 
 
+def show_newest(rows: pa.Table, limit: int | None, form: Form, noun: str) -> None:
+    """Print the last rows of those of a timeline, as many as `--limit` says; people see no note that has no value."""
+    from lakebed.table_views import without_empty_notes
+
+    max_rows = row_limit(limit, form)
+    newest = rows.slice(max(0, rows.num_rows - max_rows)) if max_rows else rows
+    show_rows(newest if form.is_for_programs else without_empty_notes(newest), form)
+    if newest.num_rows < rows.num_rows:
+        print_cut(f"the newest {max_rows} of {count_text(rows.num_rows, noun)}", form)
+
+
 def show_records(records: Iterable[Mapping[str, Any]], columns: Sequence[str], form: Form) -> None:
     """Print records of one shape, in these columns."""
     listed = [{column: record.get(column) for column in columns} for record in records]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import lakebed
-from lakebed.cli.command import DryRun, WriteOptions, open_table, show_result, table_command
+from lakebed.cli.command import DryRun, WriteOptions, ask_first, open_table, show_result, table_command
 from lakebed.cli.consumers import Following
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import (
@@ -492,9 +491,7 @@ def erase(
     elif keys_from is not None:
         keys = data_files(str(keys_from), delimiter, encoding, Partitioning.HIVE)
     if not (yes or dry_run):
-        if not sys.stdin.isatty():
-            raise typer.BadParameter("give --yes to erase the rows, or --dry-run", param_hint="--yes")
-        typer.confirm(f"erase these rows of {uri} for good, and all earlier views of the table?", abort=True)
+        ask_first(f"erase these rows of {uri} for good, and all earlier views of the table?", "erase the rows")
     with working("erasing"):
         options = pairs(option, "--option")
         try:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import lakebed
-from lakebed.cli.command import DryRun, WriteOptions, open_table, show_result
+from lakebed.cli.command import DryRun, WriteOptions, ask_first, open_table, show_result
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import (
     Delimiter,
@@ -29,6 +28,7 @@ from lakebed.cli.output import (
     row_limit,
     show_dropped,
     show_facts,
+    show_newest,
     show_records,
     show_rows,
     working,
@@ -291,9 +291,7 @@ def drop(
         dropped, left = False, []
     else:
         if not (yes or dry_run):
-            if not sys.stdin.isatty():
-                raise typer.BadParameter("give --yes to delete the table, or --dry-run", param_hint="--yes")
-            typer.confirm(f"delete {uri} with all its rows and its history?", abort=True)
+            ask_first(f"delete {uri} with all its rows and its history?", "delete the table")
         with working("dropping"):
             options = pairs(option, "--option")
             left = lakebed.drop(uri, dry_run=dry_run, options=options, storage_options=storage_options)
@@ -351,14 +349,7 @@ def show_timeline(
     storage_option: StorageOptions = None,
 ) -> None:
     """List the instants of the active timeline, oldest first."""
-    from lakebed.table_views import without_empty_notes
-
-    instants = open_table(uri, storage_option).timeline.to_arrow()
-    max_instants = row_limit(limit, output)
-    newest = instants.slice(max(0, len(instants) - max_instants)) if max_instants else instants
-    show_rows(newest if output.is_for_programs else without_empty_notes(newest), output)
-    if 0 < max_instants < len(instants):
-        print_cut(f"the newest {max_instants} of {count_text(len(instants), 'instant')}", output)
+    show_newest(open_table(uri, storage_option).timeline.to_arrow(), limit, output, "instant")
 
 
 @files_app.command("show")

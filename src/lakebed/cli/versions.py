@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import lakebed
-from lakebed.cli.command import DryRun, WriteOptions, open_table, show_result
+from lakebed.cli.command import DryRun, WriteOptions, ask_first, open_table, show_result
 from lakebed.cli.hints import as_commands
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, names, pairs, print_cut, row_limit, show_rows, working
+from lakebed.cli.output import (
+    Form,
+    Output,
+    StorageOptions,
+    Uri,
+    names,
+    pairs,
+    print_cut,
+    row_limit,
+    show_newest,
+    show_rows,
+    working,
+)
 from lakebed.cli.rows import Columns, Limit
 from lakebed.wording import count_text
 
@@ -22,14 +33,7 @@ _MOMENT = "an instant, a time, a date, the number of a version or the name of a 
 
 def versions(uri: Uri, limit: Limit = None, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
     """List the table's commits with their numbers, oldest first: what they did, who wrote them and why."""
-    from lakebed.table_views import without_empty_notes
-
-    rows = open_table(uri, storage_option).versions.to_arrow()
-    max_rows = row_limit(limit, output)
-    newest = rows.slice(max(0, rows.num_rows - max_rows)) if max_rows else rows
-    show_rows(newest if output.is_for_programs else without_empty_notes(newest), output)
-    if newest.num_rows < rows.num_rows:
-        print_cut(f"the newest {max_rows} of {count_text(rows.num_rows, 'version')}", output)
+    show_newest(open_table(uri, storage_option).versions.to_arrow(), limit, output, "version")
 
 
 def history(
@@ -83,9 +87,7 @@ def undo(
         if dry_run:
             return show_result(planned, output)
         typer.echo(as_commands(str(planned)), err=True)
-        if not sys.stdin.isatty():
-            raise typer.BadParameter("give --yes to undo this write, or --dry-run", param_hint="--yes")
-        typer.confirm("undo it?", abort=True)
+        ask_first("undo it?", "undo this write")
     with working("undoing"):
         done = table.undo(options=options)
     return show_result(done, output)

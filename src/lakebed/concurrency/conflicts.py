@@ -29,7 +29,7 @@ from lakebed.timeline.bodies.commit import NEW_FILE
 from lakebed.timeline.bodies.plans import clean_files, compaction_operations, planned_clustering
 from lakebed.timeline.bodies.rollback import rollback_target
 from lakebed.timeline.instants import completes_as
-from lakebed.timeline.timeline import COMMITS, Timeline, completed_at
+from lakebed.timeline.timeline import Timeline, completed_at
 
 CLUSTER_OPERATION = "CLUSTER"
 COMPACT_OPERATION = "COMPACT"
@@ -206,8 +206,7 @@ def _archived_since(timeline: Timeline, started: StartedAt) -> list[Instant]:
     missing = {key for key in started.pending if timeline.find(*key) is None and key[0] < (timeline.start or "")}
     if not missing:
         return []
-    commits = (i for i in timeline.archived().instants if i.is_completed and i.action in COMMITS)
-    return [i for i in commits if (i.time, i.action) in missing]
+    return [i for i in timeline.archived_commits() if (i.time, i.action) in missing]
 
 
 def refuse_undone(write: Attempt) -> None:

@@ -24,7 +24,6 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.history import being_cleaned
 from lakebed.timeline.instants import completes_as, format_time, without_suffix
-from lakebed.timeline.timeline import COMMITS
 from lakebed.wording import Lines, count_text
 
 if TYPE_CHECKING:
@@ -42,8 +41,7 @@ def refuse_outside(view: Snapshot) -> None:
     first, last = timeline.commits[0].time, timeline.commits[-1].time
     now = format_time(datetime.now(UTC), view.config.timezone)
     if as_of < first:
-        archived = (i.time for i in timeline.archived().instants if i.is_completed and i.action in COMMITS)
-        first = min(archived, default=first)
+        first = min([i.time for i in timeline.archived_commits()], default=first)
     if first <= as_of <= max(now, last):
         return
     where = "before its first commit" if as_of < first else "in the future"
@@ -195,8 +193,7 @@ def _archived_commit(snapshot: Snapshot, time: str) -> Instant | None:
     start = snapshot.timeline.start
     if start is None or time >= start or not has_completion_times(snapshot.config.version):
         return None
-    archived = snapshot.timeline.archived().instants
-    return next((i for i in archived if i.time == time and i.is_completed and i.action in COMMITS), None)
+    return next((i for i in snapshot.timeline.archived_commits() if i.time == time), None)
 
 
 class Changes(Scan):

@@ -321,7 +321,7 @@ def _checked(snapshot: Snapshot, instant: str) -> Instant:
     check_not_savepointed(timeline, target)
     later = [i for i in timeline.commits if i.time > target.time or completed_at(i) > completed_at(target)]
     if later:
-        before = _before(timeline, target)
+        before = commit_before(timeline, target)
         raise InvalidOption(
             f"{target.action} {target.time} is not the last commit: {later[-1].action} {later[-1].time} and"
             f" {len(later) - 1} others are based on it",
@@ -344,12 +344,13 @@ def _cut_off(target: Instant, error: Exception) -> CommitConflict:
     )
 
 
-def _before(timeline: Timeline, target: Instant) -> str:
+def commit_before(timeline: Timeline, target: Instant) -> str:
+    """The requested time of the last commit before another one; empty if that is the first."""
     return next((i.time for i in reversed(timeline.commits) if i.time < target.time), "")
 
 
 def _folded(timeline: Timeline, target: Instant) -> UnsupportedFeature:
-    before = _before(timeline, target)
+    before = commit_before(timeline, target)
     return UnsupportedFeature(
         f"{target.action} {target.time} cannot be rolled back by itself: the metadata table was compacted, or an index"
         " built, since it was written",

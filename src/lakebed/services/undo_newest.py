@@ -12,7 +12,7 @@ from lakebed.config.commit_notes import MESSAGE, operation_of
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.model import SERVICE_OPERATIONS, Instant
 from lakebed.operations.context import WriteContext
-from lakebed.services.restore import RestoreResult, RollbackResult, restore, rollback
+from lakebed.services.restore import RestoreResult, RollbackResult, commit_before, restore, rollback
 from lakebed.timeline.timeline import Timeline
 from lakebed.wording import Printed
 
@@ -75,15 +75,15 @@ def _taken_back(
     context: WriteContext, renew: Callable[[], WriteContext], newest: Instant, *, dry_run: bool
 ) -> RollbackResult | RestoreResult:
     timeline = context.opened.timeline
-    before = next((i.time for i in reversed(timeline.commits) if i.time < newest.time), None)
+    before = commit_before(timeline, newest)
     if timeline.commits_by_completion[-1] == newest == timeline.commits[-1]:
         try:
             return rollback(context, newest.time, dry_run=dry_run)
         except UnsupportedFeature:  # the metadata table has folded the commit
-            if before is None:
+            if not before:
                 raise
             context = renew()
-    if before is None:
+    if not before:
         raise InvalidOption(
             f"the write {newest.time} cannot be undone: it is the table's first, and services have run since",
             hint="Delete its rows, or drop the table and create it again.",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from lakebed.errors import InvalidOption
 from lakebed.model import Action, Instant
-from lakebed.timeline.timeline import COMMITS, Timeline, completed_at
+from lakebed.timeline.timeline import Timeline, completed_at
 from lakebed.wording import count_text
 
 
@@ -18,24 +18,17 @@ def numbered_commits(timeline: Timeline) -> tuple[int, Sequence[Instant]]:
     number after that of the commit before it.
 
     The first commit that the table ever had is number 1. A number stays with its commit until it is rolled back. The
-    archived commits are counted, which reads the archive, unless nothing was archived.
+    archived commits are counted, which reads the archive.
     """
-    active = timeline.commits_by_completion
-    times = {i.time for i in active}
-    archived = {i.time for i in timeline.archived().instants if i.is_completed and i.action in COMMITS} - times
-    return len(archived) + 1, active
+    return len(_archived_alone(timeline)) + 1, timeline.commits_by_completion
 
 
 def commit_of_number(timeline: Timeline, number: int) -> Instant:
     """The completed commit of this number, also an archived one. Raises `InvalidOption` if there is none."""
-    first, active = numbered_commits(timeline)
-    if first <= number < first + len(active):
-        return active[number - first]
-    if 0 < number < first:
-        times = {i.time for i in active}
-        archived = [i for i in timeline.archived().instants if i.is_completed and i.action in COMMITS]
-        return sorted((i for i in archived if i.time not in times), key=completed_at)[number - 1]
-    last = first + len(active) - 1
+    commits = [*sorted(_archived_alone(timeline), key=completed_at), *timeline.commits_by_completion]
+    if 0 < number <= len(commits):
+        return commits[number - 1]
+    last = len(commits)
     raise InvalidOption(
         f"table {timeline.config.name!r} has no version {number}",
         hint=f"Its versions are 1 to {last}; t.versions lists those whose commits are not archived."
@@ -43,6 +36,13 @@ def commit_of_number(timeline: Timeline, number: int) -> Instant:
         else "It has no commit yet.",
         context={"version": number, "last": last},
     )
+
+
+def _archived_alone(timeline: Timeline) -> list[Instant]:
+    """The archived commits that the active timeline does not have, each once: one that archival wrote in two attempts
+    is in the archive twice."""
+    alone = {i.time: i for i in timeline.archived_commits() if i.time not in timeline.commit_times}
+    return list(alone.values())
 
 
 def savepoint_names(timeline: Timeline) -> dict[str, list[str]]:

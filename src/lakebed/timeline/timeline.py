@@ -441,6 +441,10 @@ class Timeline:
         """The instants that are not on the active timeline any more; read on demand."""
         return self._archived
 
+    def archived_commits(self) -> list[Instant]:
+        """The completed commits that archival moved off the active timeline; reads the archive."""
+        return [i for i in self.archived().instants if i.is_completed and i.action in COMMITS]
+
     @once
     def _archived(self) -> ArchivedTimeline:
         from lakebed.timeline.archive import ArchivedTimeline
