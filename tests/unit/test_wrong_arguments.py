@@ -229,9 +229,9 @@ def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: 
         (lambda t: t.scan(columns=7), "scan() takes a name or a list of names as columns, not 7"),
         (lambda t: t.upsert(ROWS, options=["a"]), "upsert() takes a dict of option names and values as options"),
         (lambda t: t.get(7), "keys are given as a collection, not as int"),
-        (lambda t: t.changes(7).end, "has no version 7"),
+        (lambda t: t.changes(7_000).end, "has no version 7000"),
         (lambda t: t.maintenance.clean(dry_run="yes"), "clean() takes True or False as dry_run, not 'yes'"),
-        (lambda t: t.restore(7), "has no version 7"),
+        (lambda t: t.restore(7_000), "has no version 7000"),
         (lambda t: lakebed.open(7), "open() takes a path or a URI as uri, not 7"),
         (
             lambda t: lakebed.create(t.uri + "x", ROWS, key="id", index=7),
