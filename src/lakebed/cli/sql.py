@@ -51,6 +51,7 @@ def sql(
             metavar="N", help="Print at most N rows; 0 prints all. Default: 20 in a table, all in JSON and CSV."
         ),
     ] = None,
+    message: Message = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
@@ -59,7 +60,7 @@ def sql(
     args = pairs(arg, "--arg") or None
     options = pairs(storage_option, "--storage-option")
     with working("working"):
-        result = lakebed.sql(text, dict(pairs(table, "--table")), args, storage_options=options)
+        result = lakebed.sql(text, dict(pairs(table, "--table")), args, storage_options=options, message=message)
         if isinstance(result, lakebed.Table):
             show_facts({"table": result.uri, "name": result.name}, output)
             return

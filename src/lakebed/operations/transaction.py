@@ -180,7 +180,7 @@ class Transaction:
 
         Raises an error if the table was renamed, dropped or replaced meanwhile."""
         if not reads:
-            reads = (self._same_config,)
+            reads = (partial(load_same_table, self.storage, self.config),)
         self._lock = writers_lock(self.storage, self.settings, self.config.name)
         with ExitStack() as stack:
             stack.push(self._lock)  # before it is taken: an interrupt may come right after that
@@ -217,9 +217,6 @@ class Transaction:
         with self.locked(partial(self._read_state, partitions), self._leftovers) as (state, left):
             self._clean_up(state, left)
             yield
-
-    def _same_config(self) -> TableConfig:
-        return load_same_table(self.storage, self.config)
 
     def _clean_up(self, state: _State, left: _Leftovers) -> None:
         """Use the table's settings and timeline that were read, and roll back the leftovers of dead writers. The caller
@@ -319,6 +316,7 @@ class Transaction:
             self._heartbeat.stop()
 
     def remove_heartbeat(self) -> None:
+        """Stop the heartbeat and delete its file."""
         if self._heartbeat is not None:
             self._heartbeat.remove()
 
@@ -484,5 +482,4 @@ class Transaction:
 
     def _tidy_heartbeat(self) -> None:
         with suppress(Exception):
-            self.stop_heartbeat()
             self.remove_heartbeat()

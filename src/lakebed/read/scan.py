@@ -62,6 +62,11 @@ class Results:
         return {**self.__dict__, "_spark": None}
 
     @property
+    def uri(self) -> str:
+        """The path or URI of the table that is read."""
+        return self._storage().spec.uri
+
+    @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the result."""
         raise NotImplementedError

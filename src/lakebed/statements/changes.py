@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebed import lineage
 from lakebed.engine.base import session_of
 from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption
@@ -79,7 +80,14 @@ class _Change(Parts):
         if self.begin and kind not in ("MERGE", "INSERT"):
             raise self.wrong(0, "common table expressions are not possible (conditions have no subqueries)")
         kinds = {"MERGE": self._merge, "UPDATE": self._update, "DELETE": self._delete, "INSERT": self._insert}
-        return kinds[kind]()
+        with lineage.reading(self._read_uris() if lineage.is_active() else ()):
+            return kinds[kind]()
+
+    def _read_uris(self) -> list[str]:
+        """The URIs of the tables that the statement reads."""
+        changed = changed_table(self.statement)
+        uris = [self.sources.uri_of(reference) for reference in self.statement.references if reference != changed]
+        return [uri for uri in uris if uri]
 
     @once
     def begin(self) -> int:

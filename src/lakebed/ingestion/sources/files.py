@@ -113,6 +113,7 @@ class FilesSource(IngestSource):
             raise InvalidOption(f"[source] format is {settings.format!r}", hint=f"it is one of {', '.join(FORMATS)}")
         check_encoding(settings.encoding)
         self._settings = settings
+        self.read_uris = (settings.path,)
         self._columns = typed_columns(settings.columns)
 
     @classmethod

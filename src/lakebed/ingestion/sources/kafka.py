@@ -133,6 +133,7 @@ class KafkaSource(IngestSource):
             value = getattr(settings, name)
             if value not in allowed:
                 raise InvalidOption(f"[source] {name} is {value!r}", hint=f"it is one of {', '.join(allowed)}")
+        self.read_uris = (f"kafka://{settings.bootstrap.partition(',')[0]}/{settings.topic}",)
         self.deletes_by_key = settings.tombstones == "delete"
         self.moves_rows = settings.format.startswith("debezium")
         if self.deletes_by_key and settings.format.startswith("debezium"):
