@@ -30,7 +30,6 @@ from lakebed.errors import (
     ConflictKind,
     LakebedError,
 )
-from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.index.base import Index, Resizes, key_hash_of, pending_resizes
 from lakebed.metadata.slices import MetadataSlices
 from lakebed.metadata_records.layout import FILES, PARTITION_STATS
@@ -39,11 +38,9 @@ from lakebed.metadata_upkeep.rollback import remove_instant
 from lakebed.metadata_upkeep.store import StoredState
 from lakebed.model import (
     Action,
-    BaseFile,
     CommitMetadata,
     FileGroupId,
     Instant,
-    LogFile,
     has_completion_times,
 )
 from lakebed.operations.leftovers import delete_data_files
@@ -51,6 +48,7 @@ from lakebed.operations.once import check_once
 from lakebed.operations.transaction import Transaction
 from lakebed.operations.uniqueness import Uniqueness, check_unique
 from lakebed.properties.file import update_table_config
+from lakebed.slices.listing import written_files
 from lakebed.slices.recorded_slices import RecordedSlices
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import in_background, is_remote
@@ -342,12 +340,7 @@ class WriteTransaction(Transaction):
         if not self._started.is_unchanged(timeline, self.instant) or metadata.replaced or self.new_index is not None:
             RecordedSlices.forget(storage)
             return
-        files: list[BaseFile | LogFile | None] = []
-        for partition, stats in metadata.stats.items():
-            for stat in stats:
-                name = stat.path.rpartition("/")[2]
-                of_log = parse_log_file(partition, name, stat.file_size)
-                files.append(of_log or parse_base_file(partition, name, stat.file_size))
+        files = list(written_files(metadata))
         if None in files:  # the path of an emptied base file
             RecordedSlices.forget(storage)
             return
