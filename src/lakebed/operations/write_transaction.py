@@ -30,6 +30,7 @@ from lakebed.errors import (
     ConflictKind,
     LakebedError,
 )
+from lakebed.format.file_names import written_files
 from lakebed.index.base import Index, Resizes, key_hash_of, pending_resizes
 from lakebed.metadata.slices import MetadataSlices
 from lakebed.metadata_records.layout import FILES, PARTITION_STATS
@@ -48,7 +49,6 @@ from lakebed.operations.once import check_once
 from lakebed.operations.transaction import Transaction
 from lakebed.operations.uniqueness import Uniqueness, check_unique
 from lakebed.properties.file import update_table_config
-from lakebed.slices.listing import written_files
 from lakebed.slices.recorded_slices import RecordedSlices
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import in_background, is_remote

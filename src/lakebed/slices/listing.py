@@ -16,17 +16,7 @@ import pyarrow.compute as pc
 from lakebed.errors import CorruptFile
 from lakebed.format.file_names import BASE_EXTENSIONS, CHANGE_LOG_SUFFIX, parse_base_file, parse_log_file
 from lakebed.format.hashes import plain_strings
-from lakebed.model import (
-    HOODIE,
-    BaseFile,
-    CommitMetadata,
-    FileGroupId,
-    FileSlice,
-    Instant,
-    LogFile,
-    WriteStat,
-    path_in,
-)
+from lakebed.model import HOODIE, BaseFile, FileGroupId, FileSlice, Instant, LogFile, WriteStat, path_in
 from lakebed.schema.plain_arrow import as_numpy, sorted_rows
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.parallel import is_remote, parallel_map
@@ -97,16 +87,6 @@ def list_table(storage: Storage, partitions: Collection[str] | None = None) -> L
             logs.append(log)
             folders.add(folder)
     return Listing(tuple(base), tuple(logs), tuple(sorted(folders)))
-
-
-def written_files(metadata: CommitMetadata) -> Iterator[BaseFile | LogFile | None]:
-    """Yields the base file or log file that each write stat of a commit names; None for a stat that names no such file,
-    such as that of a delete that emptied a base file."""
-    for partition, stats in metadata.stats.items():
-        for stat in stats:
-            name = stat.path.rpartition("/")[2]
-            of_log = parse_log_file(partition, name, stat.file_size)
-            yield of_log or parse_base_file(partition, name, stat.file_size)
 
 
 def newest_base_files(rows: pa.Table, ids: pa.Array, counts: Callable[[BaseFile], bool]) -> list[BaseFile]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from lakebed.format.file_names import written_files
 from lakebed.model import Action, BaseFile, CommitMetadata, LogFile
 from lakebed.sharing import once
-from lakebed.slices.listing import Listing, written_files
+from lakebed.slices.listing import Listing
 from lakebed.timeline.timeline import Timeline
 
 
@@ -25,7 +26,7 @@ class PendingCommit:
     action: Action
     metadata: CommitMetadata
 
-    def shown_on(self, timeline: Timeline) -> Timeline:
+    def completed_on(self, timeline: Timeline) -> Timeline:
         """The timeline with this commit as completed after all of its commits."""
         return timeline.with_commit(self.action, self.instant, self.metadata)
 

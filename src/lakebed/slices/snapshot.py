@@ -269,6 +269,8 @@ class Snapshot:
     def shows_same(self, other: Snapshot) -> bool:
         """Whether the other view, which was just opened, shows nothing new: settings, timeline and the metadata table's
         timeline are equal."""
+        if self.before is not None and other.before is not None:
+            return self.pending == other.pending and self.before.shows_same(other.before)
         same = (self.as_of, self.use_metadata) == (other.as_of, other.use_metadata)
         if not same or self.config != other.config or self.timeline.files != other.timeline.files:
             return False
@@ -325,7 +327,7 @@ class Snapshot:
         """
         assert self.as_of is None
         assert self.before is None
-        timeline = commit.shown_on(self.timeline)
+        timeline = commit.completed_on(self.timeline)
         cache = _SnapshotCache(folders=self._cache.folders)
         return replace(self, timeline=timeline, pending=commit, before=self, _cache=cache)
 
@@ -333,8 +335,9 @@ class Snapshot:
         """This view by the present state of the table, `fresh`; None if that shows nothing new."""
         if self.before is not None and self.pending is not None:
             before = self.before.opened_again(fresh)
-            shown = None if before is None else before.with_pending(self.pending)
-            return None if shown is None else replace(shown, base_below_logs=self.base_below_logs)
+            if before is None:
+                return None
+            return replace(before.with_pending(self.pending), base_below_logs=self.base_below_logs)
         return None if self.shows_same(fresh) else replace(fresh, base_below_logs=self.base_below_logs)
 
     def of_folders(self) -> Snapshot:
