@@ -7,9 +7,9 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
-from lakebed.model import HOODIE, BaseFile, LogFile
+from lakebed.model import HOODIE, BaseFile, CommitMetadata, LogFile
 
 _NO_NAMES = frozenset(("", ".", ".."))
 

@@ -211,7 +211,10 @@ class WriteTransaction(Transaction):
             self._check_pending(now.timeline)
             self._check_others(written, now.timeline)
             self._refuse_other_index(now)
-            self._delete_lost(written, markers)
+            if has_completion_times(self.config.version):
+                self._copied_as = frozenset(resizes.children.values())
+            if lost := self.unnamed(metadata, markers):  # of lost task attempts; before version 8 their log files stay
+                delete_data_files(self.storage, lost, self.instant, self._copied_as)
             self.index.update(statuses, self.instant, now, replaced)
             self._record(written, now, unchanged_rows=unchanged_rows)
             self._note(written, now.timeline)
@@ -297,13 +300,6 @@ class WriteTransaction(Transaction):
     def _touched(self, written: _Written) -> TouchedFiles:
         by_bucket = key_hash_of(self.index) is not None
         return TouchedFiles.of(written.metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
-
-    def _delete_lost(self, written: _Written, markers: Sequence[Marker]) -> None:
-        """Delete the files that lost task attempts wrote. Before version 8 their log files stay."""
-        if has_completion_times(self.config.version):
-            self._copied_as = frozenset(written.resizes.children.values())
-        if lost := self.unnamed(written.metadata, markers):
-            delete_data_files(self.storage, lost, self.instant, self._copied_as)
 
     def _record(self, written: _Written, now: Snapshot, *, unchanged_rows: bool) -> None:
         """Write the records of this commit into the metadata table."""
