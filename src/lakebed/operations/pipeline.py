@@ -22,6 +22,7 @@ from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.key_repetitions import KeyRepetitions
 from lakebed.index.registry import check_partition_counts
 from lakebed.merge.shares import without_counts
+from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import IS_DELETED_COLUMN, RECORD_INDEX, Action, FileGroupId, Instant, path_in
 from lakebed.operations.callbacks import call_back
@@ -30,6 +31,7 @@ from lakebed.operations.growth import Growth, planned_growth
 from lakebed.operations.once import check_once
 from lakebed.operations.placement import Layout, Placed, placed
 from lakebed.operations.plan import WritePlan, waiting_services
+from lakebed.operations.precommit import Validation, check_engine, validate, validations_of
 from lakebed.operations.result import StageTimes, WriteResult
 from lakebed.operations.uniqueness import uniqueness_of
 from lakebed.operations.write import RowMatch, Write, prepare
@@ -231,7 +233,8 @@ class WrittenFiles:
     """A write whose files are written and which is not committed: its transaction is open, and no reader sees it.
 
     `replaced` are the ids of the file groups that it replaces, by partition path, `split` those of the buckets that it
-    splits. `repetitions` is the number of rows whose key is stored another time, None if unknown.
+    splits. `repetitions` is the number of rows whose key is stored another time, None if unknown. `validations`
+    are queries that must hold before the commit.
     """
 
     write: Write
@@ -243,6 +246,7 @@ class WrittenFiles:
     split: Mapping[str, tuple[str, ...]]
     repetitions: int | None
     times: StageTimes
+    validations: Sequence[Validation]
 
     def pending(self) -> PendingCommit:
         """What the commit would be, for a view of the table with it."""
@@ -251,7 +255,11 @@ class WrittenFiles:
         return PendingCommit(tx.instant, tx.action, metadata)
 
     def commit(self) -> Instant:
-        """Commit the write: conflicts, metadata table, index. Raises `CommitConflict`, and nothing is visible then."""
+        """Commit the write: validators, conflicts, metadata table, index. Raises `CommitConflict` or
+        `ValidationFailed`, and nothing is visible then."""
+        if self.validations:
+            table = snapshot_of(self.tx.storage, self.tx.config, self.tx.load())
+            validate(self.write.context, self.validations, table, table.with_pending(self.pending()))
         done = self.tx.commit(self.statuses, self.write.schema.avro, {**self.replaced, **self.split})
         self.times.mark("commit")
         return done
@@ -292,6 +300,9 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
     times = StageTimes()
     if context.stream_batch is not None:
         check_once(context.opened.timeline, context.stream_batch, repeatable=verb.repeatable)
+    validations = validations_of(context.settings.validation) if context.settings.validation.validators else ()
+    if validations:
+        check_engine(context)
     refuse_clustered_groups(context, verb)
     growth = verb.growth(context)
     keeps_lock = growth is None and context.stage is None and is_remote(context.storage) and context.has_appended_groups
@@ -334,7 +345,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         replaced = verb.replaced(write, statuses)
         tx.plain_keys = context.watched_keys(write.schema.data)
         split = {} if growth is None else growth.replaced(tx.snapshot)
-        files = WrittenFiles(write, verb, tx, layout, statuses, replaced, split, repetitions, times)
+        files = WrittenFiles(write, verb, tx, layout, statuses, replaced, split, repetitions, times, validations)
         if context.stage is not None:
             return context.stage.hold(files)
         done = files.commit()  # 6. commit: conflicts, metadata table, index
