@@ -1088,12 +1088,12 @@ class StagedTable(Table):
         Raises `CommitConflict` if another writer has changed the same file groups since the write began, and
         `InvalidOption` for a stage without a write. Nothing is visible then.
 
-        >>> with fares.stage() as staged:
-        ...     _ = staged.upsert({"id": [3], "fare": [7.0]})
-        ...     staged.commit().inserted
-        1
-        >>> fares.count()
-        3
+        >>> with t.stage() as staged:
+        ...     _ = staged.upsert([{"id": 4, "city": "Rome", "fare": 7.0, "ts": 2}])
+        ...     staged.commit().operation
+        'upsert'
+        >>> t.count()
+        4
         """
         return self.opened.commit()
 
@@ -1102,7 +1102,7 @@ class StagedTable(Table):
 
         `columns` are those that are compared and shown (None: all). `start` and `end` are of `Table.diff`.
 
-        >>> with fares.stage() as staged:
+        >>> with t.stage() as staged:
         ...     _ = staged.delete([1])
         ...     staged.diff().summary
         0 inserted, 0 updated, 1 deleted
