@@ -35,6 +35,7 @@ from lakebed.errors import (
     TableExists,
     TableNotFound,
     UnsupportedFeature,
+    ValidationFailed,
 )
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ __all__ = [
     "TableExists",
     "TableNotFound",
     "UnsupportedFeature",
+    "ValidationFailed",
     "Warehouse",
     "WriteResult",
     "__version__",

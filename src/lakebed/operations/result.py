@@ -57,9 +57,9 @@ class WriteResult(Printed):
     of their files cannot be read. `bytes` is the size of the files written.
 
     `seconds` has the time of each stage: "begin", "metadata" (missing indexes of the metadata table are built), "tag"
-    (the index places the rows, file groups are assigned), "write", "commit". `services` has a line for each table
-    service that was due after the write, `schema_changes` one for each column that was added or changed,
-    `bucket_changes` one for each partition path whose buckets the write split.
+    (the index places the rows, file groups are assigned), "write", "staged" (from there to the commit of `t.stage()`),
+    "commit". `services` has a line for each table service that was due after the write, `schema_changes` one for each
+    column that was added or changed, `bucket_changes` one for each partition path whose buckets the write split.
     `duplicates` are the rows of an insert whose key is stored another time, in the table or by the same insert. It is 0
     for writes that look keys up. Inserts under a record index know it where no key was stored twice before; others look
     where few stored keys have to be read for it, and always with `lakebed.insert.count.duplicates=true`. None is not
