@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -453,7 +453,7 @@ class MergedSlice:
         return None if self._cache_key is None else REPLACEMENTS.get(self._cache_key)
 
     @property
-    def log_rows_key(self) -> Hashable:
+    def log_rows_key(self) -> tuple[Any, ...] | None:
         """The cache key of the rows from this slice's log records. None if they are not cached."""
         key = self._cache_key
         return None if key is None else (key, tuple(self.schema), None if self.columns is None else tuple(self.columns))
@@ -501,7 +501,7 @@ class MergedSlice:
     ) -> tuple[pa.RecordBatch, Flags | None]:
         """The base rows merged with their log records, and flags of the deleted rows (None: none is)."""
         columns = shaped(batch, self.schema, self._base_names)
-        ordering = ordering_values(batch, self.rules, self._kinds)
+        ordering = ordering_values(batch, self.rules, self.kinds)
         at = np.flatnonzero(targets >= 0)
         at = at[~records.deletes[targets[at]]]
         if len(at) and self.rules.key_fields is not None:
@@ -558,13 +558,16 @@ class MergedSlice:
 
     @once
     def _matched(self) -> tuple[Matching, Replacements, Positions]:
-        """All base rows matched with the log: the matching, the replaced and deleted rows (without columns), and the
-        entries that replace them; only the deciding columns are read."""
-        matching = self._matching(self._folded, self.rules)
+        return self.match(self._folded)
+
+    def match(self, entries: LogEntries) -> tuple[Matching, Replacements, Positions]:
+        """All base rows matched with winning log records: the matching, the replaced and deleted rows (without
+        columns), and the entries that replace them; only the deciding columns are read."""
+        matching = self._matching(entries, self.rules)
         replaced, deleted, replacing = [NO_ROWS], [NO_ROWS], [NO_ROWS]
         first = 0
-        if self.base is not None and len(matching.entries):
-            for stretch in matching.stretches(self.base.read(matching.columns(self.base.schema))):
+        if self.base is not None and len(entries):
+            for stretch in matching.stretches(self._deciding(matching, self.base)):
                 targets = matching.targets(stretch)
                 at = np.flatnonzero(targets >= 0)
                 replacing.append(targets[at].astype(np.int64))
@@ -574,8 +577,18 @@ class MergedSlice:
         rows = np.concatenate(replaced), np.concatenate(deleted)
         return matching, Replacements(*rows, {}, len(matching.rest), {}), np.concatenate(replacing)
 
+    @staticmethod
+    def _deciding(matching: Matching, base: BaseRows) -> Iterator[pa.RecordBatch]:
+        """The columns of all base rows by which they are matched and compared; no column where none decides."""
+        columns = matching.columns(base.schema)
+        entries = matching.entries
+        if entries.positions is not None and (not columns or entries.forced.all()):
+            yield pa.RecordBatch.from_struct_array(pa.nulls(base.rows, pa.struct([])))
+            return
+        yield from base.read(columns)
+
     def _matching(self, entries: LogEntries, rules: MergeRules) -> Matching:
-        return Matching(entries, self._base_keys, rules, self._kinds if rules.ordering else (), self.path)
+        return Matching(entries, self.base_keys, rules, self.kinds if rules.ordering else (), self.path)
 
     def _stretches(self, matching: Matching, more: Sequence[str] = ()) -> Iterator[tuple[Stretch, Targets]]:
         """The base rows with their targets, in all columns that are requested or decide."""
@@ -601,7 +614,8 @@ class MergedSlice:
         return {} if self.names is None else self.names.stored_names(self.base_instant, self.schema)
 
     @property
-    def _base_keys(self) -> KeyColumns:
+    def base_keys(self) -> KeyColumns:
+        """The columns of the base file that give the record keys of its rows."""
         copy = self.key_copy
         if copy is None or self.base is None or self.names is not None or copy not in self.schema.names:
             return self.key_columns
@@ -615,12 +629,18 @@ class MergedSlice:
         return self.rules.picks_winners and not any(map(self.logs.is_partial, self.logs.data))
 
     @once
-    def _kinds(self) -> tuple[pa.DataType, ...]:
+    def kinds(self) -> tuple[pa.DataType, ...]:
+        """The types in which ordering fields are compared."""
         if not self.rules.ordering:
             return ()
         schemas = [self.logs.block(number).schema for number in self.logs.data]
         schemas += [] if self.base is None else [self.base.schema]
         return ordering_types(schemas, self.schema, self.rules)
+
+    @property
+    def winners(self) -> LogEntries:
+        """The winning log records, one per key (or per row of the base file), in the order of the log."""
+        return self._folded
 
     @once
     def _folded(self) -> LogEntries:
@@ -632,7 +652,7 @@ class MergedSlice:
     def _entries(self) -> LogEntries:
         """The log records as entries, with their row numbers in the base file if all blocks have these."""
         self.logs.ahead = self.schema.names
-        entries = self.logs.entries(self.rules, self._kinds, self.key_columns)
+        entries = self.logs.entries(self.rules, self.kinds, self.key_columns)
         self.counts = self.logs.counts
         if self.keys is not None:
             return entries.take(np.flatnonzero(as_numpy(pc.is_in(entries.keys, value_set=self.keys))))
