@@ -261,7 +261,7 @@ class MergedSlice:
     `columns` are the columns that are returned, if not all are. `key_copy` is a column that holds the record
     key, too: where it is asked for the key itself is not read from the base file. Of row groups that `groups` takes as
     they are no rows come. What the log records make of the rows is cached for the base file `cached_as`, if that is
-    named.
+    named. `log_winners` are the winning log records if they are known.
     """
 
     logs: SliceLogs
@@ -278,6 +278,7 @@ class MergedSlice:
     columns: Sequence[str] | None = None
     groups: RowGroups | None = None
     cached_as: Hashable = None
+    log_winners: LogEntries | None = None
     counts: MergeCounts = field(default_factory=MergeCounts)
     _winners: Positions | None = field(default=None, init=False)
 
@@ -305,7 +306,7 @@ class MergedSlice:
         """The rows from log records of instants from `since` on, under rules by which one record of a key is retained
         unchanged; without the base rows, which are `older` (None: there are none)."""
         winners = None if since else self._winners
-        rows = self._folded.take(self._since(self._folded, since) if winners is None else winners)
+        rows = self.winners.take(self._since(self.winners, since) if winners is None else winners)
         if self.rules.ordering and older is not None and winners is None:
             compared = np.flatnonzero(~older.are_below(rows, self.rules))
             if len(compared):
@@ -334,7 +335,7 @@ class MergedSlice:
         assert self.base is not None
         replacements = self._cached
         if replacements is None:
-            matching, replacements, replacing = self._matched
+            matching, replacements, replacing = self.matched
             self._winners = np.sort(np.concatenate([replacing, matching.rest]))
             if self._cache_key is not None:
                 REPLACEMENTS.put(self._cache_key, replacements)
@@ -370,7 +371,7 @@ class MergedSlice:
     def deletes(self) -> LogEntries:
         """The winning log records that delete their keys, under rules by which one record of a key is retained
         unchanged."""
-        return self._folded.take(np.flatnonzero(self._folded.deletes))
+        return self.winners.take(np.flatnonzero(self.winners.deletes))
 
     @property
     def picks_winners(self) -> bool:
@@ -385,14 +386,14 @@ class MergedSlice:
         cached = self._cached
         if cached is not None:
             return stored - len(cached.deleted) + cached.inserted
-        _, replacements, _ = self._matched
+        _, replacements, _ = self.matched
         return stored - len(replacements.deleted) + replacements.inserted
 
     @property
     def needs_every_row(self) -> bool:
         """Whether only a merge of all rows, not one of some `keys`, can decide to which of several base rows of a key a
         log record belongs, because log blocks have row numbers."""
-        return self.keys is not None and self._matched[0].repeated and self.logs.has_positions(self.base_instant)
+        return self.keys is not None and self.matched[0].repeated and self.logs.has_positions(self.base_instant)
 
     def _winning(self, spill: Spill) -> Iterator[Part]:
         """The merged rows under rules by which one record of each key is retained unchanged."""
@@ -400,7 +401,7 @@ class MergedSlice:
         if cached is not None and cached.has(self.schema, self._changing):
             yield from self._replaced(cached)
             return
-        matching = self._matching(self._folded, self.rules)
+        matching = self._matching(self.winners, self.rules)
         rows = LogRows(self.logs, matching.entries, self.schema, self.names)
         if not self.logs.stays_open:
             rows.spill(spill)
@@ -557,17 +558,21 @@ class MergedSlice:
             fields.check_equal(keys.take(pa.array(sharing)), older, new.select(names).take(pa.array(sharing)))
 
     @once
-    def _matched(self) -> tuple[Matching, Replacements, Positions]:
-        return self.match(self._folded)
-
-    def match(self, entries: LogEntries) -> tuple[Matching, Replacements, Positions]:
-        """All base rows matched with winning log records: the matching, the replaced and deleted rows (without
-        columns), and the entries that replace them; only the deciding columns are read."""
-        matching = self._matching(entries, self.rules)
+    def matched(self) -> tuple[Matching, Replacements, Positions]:
+        """All base rows matched with the log: the matching, the replaced and deleted rows (without columns), and the
+        entries that replace them; only the deciding columns are read, and none where no column decides."""
+        matching = self._matching(self.winners, self.rules)
         replaced, deleted, replacing = [NO_ROWS], [NO_ROWS], [NO_ROWS]
-        first = 0
+        first, entries = 0, matching.entries
         if self.base is not None and len(entries):
-            for stretch in matching.stretches(self._deciding(matching, self.base)):
+            columns = matching.columns(self.base.schema)
+            by_number = entries.positions is not None and (not columns or bool(entries.forced.all()))
+            batches = (
+                [pa.RecordBatch.from_struct_array(pa.nulls(self.base.rows, pa.struct([])))]
+                if by_number
+                else self.base.read(columns)
+            )
+            for stretch in matching.stretches(batches):
                 targets = matching.targets(stretch)
                 at = np.flatnonzero(targets >= 0)
                 replacing.append(targets[at].astype(np.int64))
@@ -576,16 +581,6 @@ class MergedSlice:
                 first += len(targets)
         rows = np.concatenate(replaced), np.concatenate(deleted)
         return matching, Replacements(*rows, {}, len(matching.rest), {}), np.concatenate(replacing)
-
-    @staticmethod
-    def _deciding(matching: Matching, base: BaseRows) -> Iterator[pa.RecordBatch]:
-        """The columns of all base rows by which they are matched and compared; no column where none decides."""
-        columns = matching.columns(base.schema)
-        entries = matching.entries
-        if entries.positions is not None and (not columns or entries.forced.all()):
-            yield pa.RecordBatch.from_struct_array(pa.nulls(base.rows, pa.struct([])))
-            return
-        yield from base.read(columns)
 
     def _matching(self, entries: LogEntries, rules: MergeRules) -> Matching:
         return Matching(entries, self.base_keys, rules, self.kinds if rules.ordering else (), self.path)
@@ -637,14 +632,11 @@ class MergedSlice:
         schemas += [] if self.base is None else [self.base.schema]
         return ordering_types(schemas, self.schema, self.rules)
 
-    @property
-    def winners(self) -> LogEntries:
-        """The winning log records, one per key (or per row of the base file), in the order of the log."""
-        return self._folded
-
     @once
-    def _folded(self) -> LogEntries:
+    def winners(self) -> LogEntries:
         """The winning log records, one per key (or per row of the base file)."""
+        if self.log_winners is not None:
+            return self.log_winners
         every = self._entries
         return every.take(fold(every, self.rules, by_position=every.positions is not None))
 

@@ -32,13 +32,13 @@ RowNumbers = Callable[[pa.Array, KeyColumns], Positions]
 @dataclass(frozen=True, slots=True)
 class PlacedRecords:
     """Winning records of the `blocks` of a slice, one for each key, whose `positions` are rows of the base file (-1:
-    the key has none). `rows` are those of the records that the slice shows, which `places` names by block and row,
+    the key has none). `rows` are those of the records that the slice shows, which `locations` names by block and row,
     ascending. `kinds` are the types in which ordering values are compared."""
 
     blocks: tuple[Any, ...]
     kinds: tuple[pa.DataType, ...]
     entries: LogEntries
-    places: Positions
+    locations: Positions
     rows: pa.RecordBatch
     replacements: Replacements
 
@@ -47,7 +47,7 @@ class PlacedRecords:
         """The bytes in memory."""
         entries = self.entries
         arrays = [entries.keys, *entries.ordering, self.rows]
-        numbers = [entries.deletes, entries.forced, entries.block, entries.row, self.places]
+        numbers = [entries.deletes, entries.forced, entries.block, entries.row, self.locations]
         return sum([array.nbytes for array in [*arrays, *numbers]]) + self.replacements.nbytes
 
 
@@ -95,13 +95,13 @@ def _placed(
             return None
         entries = _winners(joined([before.entries, entries], newer.kinds), merge.rules)
     forced = older.are_below(entries, merge.rules) if newer.kinds else entries.forced
-    matching, replacements, replacing = merge.match(replace(entries, forced=forced))
-    is_shown = np.zeros(len(entries), np.bool_)
-    is_shown[replacing] = is_shown[matching.rest] = True
-    shown = entries.take(np.flatnonzero(is_shown))
-    places = (shown.block.astype(np.int64) << _BLOCK_BITS) | shown.row
-    rows = _rows(newer, shown, places, first, before)
-    return None if rows is None else PlacedRecords(blocks, newer.kinds, entries, places, rows, replacements)
+    matching, replacements, replacing = replace(merge, log_winners=replace(entries, forced=forced)).matched
+    is_displayed = np.zeros(len(entries), np.bool_)
+    is_displayed[replacing] = is_displayed[matching.rest] = True
+    displayed = entries.take(np.flatnonzero(is_displayed))
+    locations = (displayed.block.astype(np.int64) << _BLOCK_BITS) | displayed.row
+    rows = _rows(newer, displayed, locations, first, before)
+    return None if rows is None else PlacedRecords(blocks, newer.kinds, entries, locations, rows, replacements)
 
 
 def _winners(entries: LogEntries, rules: MergeRules) -> LogEntries:
@@ -116,19 +116,19 @@ def _winners(entries: LogEntries, rules: MergeRules) -> LogEntries:
 
 
 def _rows(
-    newer: MergedSlice, shown: LogEntries, places: Positions, first: int, before: PlacedRecords | None
+    newer: MergedSlice, displayed: LogEntries, locations: Positions, first: int, before: PlacedRecords | None
 ) -> pa.RecordBatch | None:
     """The rows of the records that a slice shows: those of its first blocks as they were `before`, the others decoded.
     None if a record of the first blocks was not shown before."""
-    old = int(np.searchsorted(shown.block, first))
-    decoded = shown.take(np.arange(old, len(shown)))
+    old = int(np.searchsorted(displayed.block, first))
+    decoded = displayed.take(np.arange(old, len(displayed)))
     columns = LogRows(newer.logs, replace(decoded, block=decoded.block - np.int32(first)), newer.schema, newer.names)
     batches = [plain_rows(batch) for batch in columns.batches(np.arange(len(decoded)))]
     if newer.columns is not None:
         batches = [batch.select(list(newer.columns)) for batch in batches]
     if before is not None and old:
-        at = np.searchsorted(before.places, places[:old])
-        if at[-1] >= len(before.places) or (before.places[at] != places[:old]).any():
+        at = np.searchsorted(before.locations, locations[:old])
+        if at[-1] >= len(before.locations) or (before.locations[at] != locations[:old]).any():
             return None
         batches.insert(0, before.rows.take(pa.array(at)))
     if not batches:
