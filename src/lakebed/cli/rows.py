@@ -20,6 +20,7 @@ from lakebed.cli.output import (
     Output,
     Partitioning,
     PartitioningOption,
+    Reading,
     StorageOptions,
     Uri,
     data_files,
@@ -349,12 +350,13 @@ def upsert(
     ] = False,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
     message: Message = None,
 ) -> lakebed.WriteResult:
     """Update the rows whose keys are stored, insert the others."""
-    rows = data_files(file, delimiter, encoding, partitioning)
+    rows = data_files(file, delimiter, encoding, partitioning, read)
     return table.upsert(rows, partial=partial, retries=retries, message=message, options=options)
 
 
@@ -365,13 +367,14 @@ def insert(
     file: DataFile,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
     message: Message = None,
 ) -> lakebed.WriteResult:
     """Insert rows without looking their keys up; a stored key is then stored twice."""
     return table.insert(
-        data_files(file, delimiter, encoding, partitioning), retries=retries, message=message, options=options
+        data_files(file, delimiter, encoding, partitioning, read), retries=retries, message=message, options=options
     )
 
 
@@ -382,13 +385,14 @@ def bulk_insert(
     file: DataFile,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
     message: Message = None,
 ) -> lakebed.WriteResult:
     """Load many rows into new files, without looking their keys up."""
     return table.bulk_insert(
-        data_files(file, delimiter, encoding, partitioning), retries=retries, message=message, options=options
+        data_files(file, delimiter, encoding, partitioning, read), retries=retries, message=message, options=options
     )
 
 
@@ -402,12 +406,13 @@ def insert_overwrite(
     ] = Scope.PARTITIONS,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
     message: Message = None,
 ) -> lakebed.WriteResult:
     """Replace all rows of the partitions that the new rows belong to, or of the table."""
-    rows = data_files(file, delimiter, encoding, partitioning)
+    rows = data_files(file, delimiter, encoding, partitioning, read)
     return table.insert_overwrite(rows, scope.value, retries=retries, message=message, options=options)
 
 
@@ -474,6 +479,7 @@ def erase(
     dry_run: DryRun = False,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     message: Message = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
@@ -489,7 +495,7 @@ def erase(
         lines = keys_from.read_text(encoding="utf-8").splitlines()
         keys = lakebed.KeyText([line for line in lines if line], typed=True)
     elif keys_from is not None:
-        keys = data_files(str(keys_from), delimiter, encoding, Partitioning.HIVE)
+        keys = data_files(str(keys_from), delimiter, encoding, Partitioning.HIVE, read)
     if not (yes or dry_run):
         ask_first(f"erase these rows of {uri} for good, and all earlier views of the table?", "erase the rows")
     with working("erasing"):
@@ -524,6 +530,7 @@ def explain(
     ] = 0,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -532,7 +539,9 @@ def explain(
     table = open_table(uri, storage_option)
     if file is not None:
         with working("planning"):
-            plan = table.explain(upsert=data_files(file, delimiter, encoding), options=pairs(option, "--option"))
+            plan = table.explain(
+                upsert=data_files(file, delimiter, encoding, read=read), options=pairs(option, "--option")
+            )
         show_result(plan, output)
         return
     plan = as_commands(table.scan(columns=names(columns), where=where, as_of=as_of).explain(files=files))
