@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakebed.concurrency.heartbeat import process_notes
+from lakebed.config.commit_notes import MESSAGE, OPERATION
 from lakebed.config.options import Options, service_settings
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.arrow_data import arrow_rows
@@ -204,6 +205,12 @@ class WriteContext:
     def writes_operations(self) -> bool:
         """Whether files get the column `_hoodie_operation`: the newest files have it, or the option requests it."""
         return self.settings.operation_field or self.opened.has_operations
+
+    @property
+    def records_more(self) -> bool:
+        """Whether the commit records something beside its rows: the batch of a stream, or the caller's metadata."""
+        noted = self.settings.extra_metadata.keys() - {MESSAGE, OPERATION}
+        return self.stream_batch is not None or bool(noted)
 
     def writer_notes(self, writer_id: str) -> dict[str, str]:
         """The entries of every commit about its writer and its files."""

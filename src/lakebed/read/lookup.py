@@ -441,7 +441,11 @@ def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> 
 def exists(snapshot: Snapshot, keys: Any) -> pa.BooleanArray:
     """Whether the table has each key, as a boolean for each, in the order of `keys`. A record index answers without
     reading files."""
-    lookup = parse_lookup_keys(snapshot, keys)
+    return are_stored(snapshot, parse_lookup_keys(snapshot, keys))
+
+
+def are_stored(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
+    """Whether the table has each of the keys, as a boolean for each."""
     shared = _shared(snapshot, lookup)
     if shared is None:
         return _exist(snapshot, lookup)

@@ -19,7 +19,7 @@ _COMPARED = (
 )
 
 
-def nearest_name(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+def nearest_name(name: str, names: Iterable[str], cutoff: float | None = None) -> str | None:
     """The name that is nearest to another one, in any case; None if none is near.
 
     >>> nearest_name("fair", ["city", "FARE"])
@@ -28,7 +28,7 @@ def nearest_name(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | 
     from difflib import get_close_matches
 
     folded = {candidate.lower(): candidate for candidate in names}
-    near = get_close_matches(name.lower(), folded, n=1, cutoff=cutoff)
+    near = get_close_matches(name.lower(), folded, n=1, cutoff=cutoff or (0.5 if len(name) < 4 else 0.6))
     return folded[near[0]] if near else None
 
 
