@@ -16,7 +16,7 @@ from lakebed.concurrency.heartbeat import process_notes
 from lakebed.config.commit_notes import MESSAGE, OPERATION
 from lakebed.config.options import Options, service_settings
 from lakebed.config.settings import WriteSettings
-from lakebed.engine.arrow_data import arrow_rows
+from lakebed.engine.arrow_data import arrow_rows, with_warning_of_nanoseconds
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.base import Column, RowExpression
@@ -28,6 +28,7 @@ from lakebed.handles.file_writer import FileFormat
 from lakebed.index.base import Index
 from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index, recorded_settings
+from lakebed.inputs.base import RowSource
 from lakebed.inputs.files import DataFiles
 from lakebed.inputs.python_rows import check_same_columns
 from lakebed.merge.rules import MergeRules
@@ -528,6 +529,8 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     if context.settings.partial and isinstance(data, list | tuple):
         check_same_columns(data, in_any_case)
     arrow = arrow_rows(data, in_any_case)
+    if isinstance(arrow, pa.Table | RowSource):
+        arrow = with_warning_of_nanoseconds(arrow, context.config.name)
     rows = engine.from_arrow(arrow) if isinstance(arrow, pa.Table) else engine.rows(arrow)
     schema = engine.schema(rows)
     check_names(schema.names)
