@@ -309,7 +309,8 @@ def _check_rows(
         return
     repeated = _repeated_keys(table, stored)
     if repeated:
-        (key, path, count), *_ = repeated
+        (stored, path, count), *_ = repeated
+        key = table.opened.config.keys.readable_text(stored, table.schema)
         where = f" in partition path {path!r}" if path else ""
         more = f"; so have at least {count_text(len(repeated) - 1, 'other key')}" if len(repeated) > 1 else ""
         raise InvalidRecord(

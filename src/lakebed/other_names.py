@@ -16,6 +16,7 @@ OF_PACKAGE = {
     "query": "lakebed.sql(text) runs a query",
 }
 OF_TABLE = {
+    "connect": "the table is open; lakebed.sql(text, {'t': t}) runs SQL on it",
     "append": "t.insert(rows) adds rows; t.upsert(rows) also updates the rows of stored keys",
     "write": "t.upsert(rows), t.insert(rows) and t.bulk_insert(rows) write",
     "overwrite": 't.insert_overwrite(rows, "table") replaces all rows',

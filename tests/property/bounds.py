@@ -254,6 +254,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "read.cdc_rows._STEP_ROWS": (3, HUGE),
     "read.counts._MAX_PARTITIONS": (0, HUGE),
     "read.counts._NULLS": (1, HUGE),
+    "operations.delete.MAX_LOOKED_UP": (0, HUGE),
     "read.lookup._MAX_FILES": (0, HUGE),
     "read.lookup._MAX_BY_STATISTICS": (0, HUGE),
     "read.keys.MAX_FOOTERS": (0, HUGE),

@@ -78,7 +78,7 @@ EXAMPLES = {
         "scan trips --as-of 2026-01-31 --output ndjson",
     ),
     "count": ("count trips --where \"city = 'oslo'\"",),
-    "get": ("get trips t1 t2", "get visits id:t2,day:2026-01-01"),
+    "get": ("get trips t1 t2", "get visits id:t2,day:2026-01-01", "get visits --key id=t2 --key day=2026-01-01"),
     "locate": ("locate trips t1",),
     "changes": ("changes trips --start 20260131120000000 --output ndjson",),
     "consume": ("consume trips daily --max-commits 10", "consume trips daily --cdc --follow --output ndjson"),

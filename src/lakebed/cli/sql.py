@@ -15,6 +15,7 @@ from lakebed.cli.output import (
     Output,
     Partitioning,
     PartitioningOption,
+    Reading,
     StorageOptions,
     Uri,
     data_files,
@@ -104,6 +105,7 @@ def merge(
     ] = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -116,7 +118,7 @@ def merge(
     clauses = when or ["MATCHED THEN UPDATE SET *", "NOT MATCHED THEN INSERT *"]
     text = " ".join([f"MERGE INTO t USING s ON {condition}", *(f"WHEN {clause}" for clause in clauses)])
     with working(f"merging {file}"):
-        result = lakebed.sql(text, {"t": table, "s": data_files(file, delimiter, encoding, partitioning)})
+        result = lakebed.sql(text, {"t": table, "s": data_files(file, delimiter, encoding, partitioning, read)})
     assert isinstance(result, lakebed.WriteResult)
     show_result(result, output)
 

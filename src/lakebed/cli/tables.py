@@ -19,6 +19,7 @@ from lakebed.cli.output import (
     Output,
     Partitioning,
     PartitioningOption,
+    Reading,
     StorageOptions,
     Uri,
     data_files,
@@ -110,6 +111,7 @@ def create(
     ],
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     key: Key = None,
     partition_by: PartitionBy = None,
     ordering: Ordering = None,
@@ -132,7 +134,9 @@ def create(
     options = _create_options(
         locals(), key=key, partition_by=partition_by, ordering=ordering, hash_fields=hash_fields, prop=prop
     )
-    table = lakebed.create(uri, data_files(schema_from, delimiter, encoding), allow_existing=allow_existing, **options)
+    table = lakebed.create(
+        uri, data_files(schema_from, delimiter, encoding, read=read), allow_existing=allow_existing, **options
+    )
     _show_new(table, output)
 
 
@@ -147,6 +151,7 @@ def load(
     ],
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     key: Key = None,
     partition_by: PartitionBy = None,
@@ -167,7 +172,7 @@ def load(
     options = _create_options(
         locals(), key=key, partition_by=partition_by, ordering=ordering, hash_fields=hash_fields, prop=prop
     )
-    files = data_files(file, delimiter, encoding, partitioning)
+    files = data_files(file, delimiter, encoding, partitioning, read)
     with working(f"loading {file}"):
         table = lakebed.load(uri, files, options=pairs(option, "--option"), **options)
     _show_new(table, output)

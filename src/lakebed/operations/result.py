@@ -206,6 +206,9 @@ class WriteResult(Printed):
             if self.replaced_file_groups:
                 return f"{self.operation}, dry run: would replace{replaced.removeprefix(',').removesuffix(' replaced')}"
             return f"{self.operation}, dry run: {count_text(self.deleted or 0, 'row')} would be deleted"
+        if not self.instant:
+            line = f"{self.operation}: {counts or nothing}, so there is no commit ({took:.2f} s{again})"
+            return "\n".join([line, *self._notes()])
         line = f"{self.operation} {self.instant}: {counts or nothing} ({size}{replaced}, {took:.2f} s{again})"
         lookup = [str(self.lookup)] if self.lookup and self.lookup.files else []
         return "\n".join([line, *lookup, *self._notes()])

@@ -44,6 +44,7 @@ _CLAUSES = {
 _VARIANT_FUNCTIONS = {"VARIANT_GET": "error", "TRY_VARIANT_GET": "null"}
 _PREFIX = "__lakebed_"
 _PREVIEWED = 20
+_MISSING_COLUMN = re.compile(r'Referenced column "(.+?)" not found')
 _MISSING_TABLE = re.compile(r"Table with name (\S+) does not exist")
 
 
@@ -309,9 +310,11 @@ def errors_of_duckdb(errors: list[Exception], names: Names | None = None) -> Gen
                     f"the SQL text names the table {missing[1]}, which is no name in the warehouse",
                     hint=f"Did you mean {' or '.join(listed[:3])}?",
                 ) from None
+        column = _MISSING_COLUMN.search(text)
+        in_quotes = "" if column is None else f"a text is written in single quotes: '{column[1]}'; "
         raise InvalidOption(
             f"DuckDB cannot run the SQL text: {text}",
-            hint="without spark= it is DuckDB's SQL; tables= names the tables",
+            hint=f"{in_quotes}without spark= it is DuckDB's SQL; tables= names the tables",
         ) from None
 
 
