@@ -142,6 +142,43 @@ class AmbiguousMerge(InvalidRecord):
     """
 
 
+class CheckFailed(InvalidRecord):
+    """Rows break a check of the table; nothing of the write is visible.
+
+    `checks` has the number of rows that break each check, `rows` the first of them with their positions in the data.
+    Correct the rows, or leave them out. `t.checks` lists the checks; one that was added with
+    `on_failure="quarantine"` puts such rows into `t.rejects` instead.
+    """
+
+    @property
+    def checks(self) -> dict[str, int]:
+        """The number of rows that break each check, by the check's name.
+
+        >>> CheckFailed("2 rows break a check", context={"checks": {"positive": 2}}).checks
+        {'positive': 2}
+        """
+        return dict(self.context.get("checks", {}))
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The condition of each check that rows break, by the check's name.
+
+        >>> CheckFailed("1 row breaks a check", context={"conditions": {"positive": "fare >= 0"}}).conditions
+        {'positive': 'fare >= 0'}
+        """
+        return dict(self.context.get("conditions", {}))
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The first rows that break each check: "check" is its name, "row" has the row's values, and "position" is the
+        row's number in the data, from 0, or None where tasks of Spark or a stream read the data.
+
+        >>> CheckFailed("1 row breaks a check").rows
+        []
+        """
+        return list(self.context.get("rows", []))
+
+
 class ConflictKind(StrEnum):
     """The kinds of a `CommitConflict`.
 

@@ -21,10 +21,12 @@ from lakebed.index.base import pending_resizes
 from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.key_repetitions import KeyRepetitions
 from lakebed.index.registry import check_partition_counts
+from lakebed.merge.row_checks import RowChecks
 from lakebed.merge.shares import without_counts
 from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import IS_DELETED_COLUMN, RECORD_INDEX, Action, FileGroupId, path_in
 from lakebed.operations.callbacks import call_back
+from lakebed.operations.checks import Judged
 from lakebed.operations.context import CONCURRENCY, TableSchema, WriteContext, schema_for_write
 from lakebed.operations.growth import Growth, planned_growth
 from lakebed.operations.once import check_once
@@ -177,6 +179,10 @@ class Verb(ABC):
         """The columns that the incoming rows do not have; rows of existing keys retain their stored values."""
         return ()
 
+    def checks(self, context: WriteContext, schema: TableSchema) -> RowChecks | None:
+        """The checks of the table that the tasks make of the rows; None if there are none."""
+        return None
+
     def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
         """The rows with their locations."""
         return placed(write, prepared)
@@ -202,10 +208,11 @@ class Verb(ABC):
 @dataclass(frozen=True, kw_only=True)
 class RowsVerb(Verb):
     """A write of the caller's rows: with all the table's columns, or `partial` rows, which leave the other columns
-    unchanged."""
+    unchanged. `judged` is what the table's checks found in them."""
 
     rows: Rows
     partial: bool = False
+    judged: Judged | None = None
 
     def incoming(self, context: WriteContext) -> Rows:
         return self.rows
@@ -217,8 +224,16 @@ class RowsVerb(Verb):
         present = set(context.engine.schema(self.rows).names) if self.partial else set(schema.data.names)
         return tuple([name for name in schema.data.names if name not in present])
 
+    def checks(self, context: WriteContext, schema: TableSchema) -> RowChecks | None:
+        return None if self.judged is None else self.judged.in_tasks
+
     def prepare(self, write: Write) -> Rows:
         return prepare(write.context, self.rows, write.schema)
+
+    def report(self, result: WriteResult, statuses: Sequence[WriteStatus], moved: Mapping[int, int]) -> WriteResult:
+        if self.judged is None or not self.judged.broken:
+            return result
+        return replace(result, quarantined=self.judged.rejected, broken_checks=self.judged.broken)
 
     def growth(self, context: WriteContext) -> Growth | None:
         allowed = context.settings.grow_buckets and not self.new_groups_only
@@ -375,7 +390,10 @@ def action_of(config: TableConfig, verb: Verb) -> Action:
 def _write(context: WriteContext, verb: Verb, snapshot: Snapshot, instant: str) -> Write:
     schema = verb.schema(context, snapshot)
     absent = verb.absent(context, schema)
-    return Write(context, snapshot, schema, verb.operation, instant, verb.match, verb.new_groups_only, absent)
+    checks = verb.checks(context, schema)
+    return Write(
+        context, snapshot, schema, verb.operation, instant, verb.match, verb.new_groups_only, absent, checks=checks
+    )
 
 
 def _transaction(context: WriteContext, verb: Verb, *, keeps_lock: bool) -> WriteTransaction:
@@ -384,6 +402,7 @@ def _transaction(context: WriteContext, verb: Verb, *, keeps_lock: bool) -> Writ
         action_of(context.config, verb),
         verb.operation,
         planned_index=context.opened.index_settings,
+        planned_checks=context.config.checks,
         unique=uniqueness_of(context.index)
         if verb.unique and context.stores_keys and context.index.hashing is None
         else "nowhere",

@@ -50,6 +50,7 @@ from lakebed.operations.leftovers import delete_data_files
 from lakebed.operations.once import check_once
 from lakebed.operations.transaction import Transaction
 from lakebed.operations.uniqueness import Uniqueness, check_unique
+from lakebed.properties.checks import Check
 from lakebed.properties.file import update_table_config
 from lakebed.slices.recorded_slices import RecordedSlices
 from lakebed.slices.snapshot import Snapshot
@@ -82,14 +83,15 @@ class WriteTransaction(Transaction):
 
     A `non_blocking` write lets others append to the file groups that it appends to. `planned_index` has the index
     settings of the time when the write was planned: under other settings its rows would belong elsewhere. `new_index`
-    is the index that the table gets by this instant. A write that does not look keys up (`looks_up`) may store a key
-    again. A `repeatable` write leaves the same rows when it is done twice. `plain_keys` are key fields whose texts
-    files are asked about. After the commit `duplicates` has the number of rows whose key is stored another time, None
-    if unknown.
+    is the index that the table gets by this instant. `planned_checks` are the checks that its rows have passed. A write
+    that does not look keys up (`looks_up`) may store a key again. A `repeatable` write leaves the same rows when it is
+    done twice. `plain_keys` are key fields whose texts files are asked about. After the commit `duplicates` has the
+    number of rows whose key is stored another time, None if unknown.
     """
 
     unique: Uniqueness = field(default="nowhere", kw_only=True)
     planned_index: Settings | None = field(default=None, kw_only=True)
+    planned_checks: tuple[Check, ...] | None = field(default=None, kw_only=True)
     new_index: Index | None = field(default=None, kw_only=True)
     non_blocking: bool = field(default=False, kw_only=True)
     looks_up: bool = field(default=True, kw_only=True)
@@ -105,7 +107,7 @@ class WriteTransaction(Transaction):
     def request(self, body: bytes = b"", *, instant: str = "") -> None:
         """Take an instant (or use `instant`, for a commit with a fixed one), start the heartbeat, and write the
         requested instant."""
-        self._refuse_other_index(self.view(self.timeline))
+        self._refuse_other_settings(self.view(self.timeline))
         self.instant = instant or self.clock.next(after=self.greatest_time())
         self._started = StartedAt.of(self.timeline)
         opened_ahead = in_background(self._open_files_ahead) if is_remote(self.storage) else None
@@ -160,13 +162,21 @@ class WriteTransaction(Transaction):
             with suppress(LakebedError, OSError):  # its first user opens it again, and reports the error
                 metadata.open_ahead(used)
 
-    def _refuse_other_index(self, view: Snapshot) -> None:
+    def _refuse_other_settings(self, view: Snapshot) -> None:
         now = view.index_settings
         if self.planned_index is not None and now != self.planned_index:
             raise CommitConflict(
                 f"the index of table {self.config.name!r} was changed while this write was planned or written",
                 hint="Nothing of it is visible; run it again, by the index that the table has now.",
                 context={"planned": dict(self.planned_index), "table": now},
+                kind=ConflictKind.TABLE,
+            )
+
+        if self.planned_checks is not None and view.config.checks != self.planned_checks:
+            raise CommitConflict(
+                f"the checks of table {self.config.name!r} were changed while this write was planned or written",
+                hint="Nothing of it is visible; run it again, under the checks that the table has now.",
+                context={"checks": [check.name for check in view.config.checks]},
                 kind=ConflictKind.TABLE,
             )
 
@@ -212,7 +222,7 @@ class WriteTransaction(Transaction):
                 self._view = now = now.with_slices_of(self.snapshot)  # as they were under the first lock
             self._check_pending(now.timeline)
             self._check_others(written, now.timeline)
-            self._refuse_other_index(now)
+            self._refuse_other_settings(now)
             self._delete_lost(written, markers)
             self.index.update(statuses, self.instant, now, replaced)
             self._record(written, now, unchanged_rows=unchanged_rows)
