@@ -37,7 +37,9 @@ class LakebedError(Exception):
         self.message = masked_text(message)  # it may quote what a service or a driver said
         super().__init__(self.message)
         self.hint = _sentence(masked_text(hint))
-        self.context = {key: masked_text(v) if isinstance(v, str) else v for key, v in (context or {}).items()}
+        self.context: dict[str, Any] = {
+            key: masked_text(v) if isinstance(v, str) else v for key, v in (context or {}).items()
+        }
         # stored in the context, so that it crosses process borders with the error
         self.retryable = bool(self.context.get("retryable", type(self).retryable))
 
@@ -157,7 +159,8 @@ class CheckFailed(InvalidRecord):
         >>> CheckFailed("2 rows break a check", context={"checks": {"positive": 2}}).checks
         {'positive': 2}
         """
-        return dict(self.context.get("checks", {}))
+        counts: dict[str, int] = self.context.get("checks", {})
+        return {**counts}
 
     @property
     def conditions(self) -> dict[str, str]:
@@ -166,7 +169,8 @@ class CheckFailed(InvalidRecord):
         >>> CheckFailed("1 row breaks a check", context={"conditions": {"positive": "fare >= 0"}}).conditions
         {'positive': 'fare >= 0'}
         """
-        return dict(self.context.get("conditions", {}))
+        conditions: dict[str, str] = self.context.get("conditions", {})
+        return {**conditions}
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -176,7 +180,8 @@ class CheckFailed(InvalidRecord):
         >>> CheckFailed("1 row breaks a check").rows
         []
         """
-        return list(self.context.get("rows", []))
+        rows: list[dict[str, Any]] = self.context.get("rows", [])
+        return [*rows]
 
 
 class ConflictKind(StrEnum):

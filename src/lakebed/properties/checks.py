@@ -162,7 +162,7 @@ def joined(errors: Sequence[CheckFailed]) -> CheckFailed:
     total = BrokenRows(str(errors[0].context.get("table", "")))
     seen: dict[str, int] = {}
     for error in errors:
-        total.conditions |= dict(error.conditions)
+        total.conditions |= error.conditions
         for name, count in error.checks.items():
             total.counts[name] = total.counts.get(name, 0) + count
         for row in error.rows:

@@ -43,8 +43,8 @@ _TRUNCATE = "write TRUNCATE TABLE t, or TRUNCATE TABLE t PARTITION (column = val
 _ALTER = (
     "write ALTER TABLE t ADD COLUMNS (column type), DROP COLUMN c, RENAME COLUMN a TO b, ALTER COLUMN c TYPE type,"
     " ALTER COLUMN c COMMENT 'text', ALTER COLUMN c FIRST, SET TBLPROPERTIES (key = value),"
-    " UNSET TBLPROPERTIES (key), ADD CONSTRAINT name CHECK (condition), DROP CONSTRAINT name, ALTER COLUMN c SET NOT NULL,"
-    " DROP PARTITION (column = value) or RENAME TO db.table"
+    " UNSET TBLPROPERTIES (key), ADD CONSTRAINT name CHECK (condition), DROP CONSTRAINT name,"
+    " ALTER COLUMN c SET NOT NULL, DROP PARTITION (column = value) or RENAME TO db.table"
 )
 
 
