@@ -29,9 +29,7 @@ def _rows(table: lakebed.Table) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("verb", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
-def test_a_bad_row_in_a_task_stops_the_write_and_leaves_nothing(
-    spark: SparkSession, tmp_path: Path, verb: str
-) -> None:
+def test_a_bad_row_in_a_task_stops_the_write_and_leaves_nothing(spark: SparkSession, tmp_path: Path, verb: str) -> None:
     table = _table(spark, tmp_path)
     before = rows_and_instants(table.uri)
     rows = spark.createDataFrame(
@@ -61,7 +59,9 @@ def test_quarantined_rows_of_a_dataframe_go_to_the_rejects(spark: SparkSession, 
     table.checks.add("low", "id < 1000", on_failure="warn")
     with pytest.raises(TableNotFound):
         _ = table.rejects
-    rows = spark.createDataFrame([(1, "Oslo", 500.0), (4, "Rome", 7.0), (5, "Rome", 200.0), (4000, "Rome", 1.0)], SCHEMA)
+    rows = spark.createDataFrame(
+        [(1, "Oslo", 500.0), (4, "Rome", 7.0), (5, "Rome", 200.0), (4000, "Rome", 1.0)], SCHEMA
+    )
     result = table.upsert(rows, options=ON_SPARK)
     assert (result.quarantined, dict(result.broken_checks)) == (2, {"cheap": 2, "low": 1})
     assert _rows(table) == [(1, "Oslo", 1.0), (2, "Rome", None), (4, "Rome", 7.0), (4000, "Rome", 1.0)]

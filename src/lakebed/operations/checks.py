@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakebed.engine.base import Rows, Task
 from lakebed.errors import InvalidOption, SchemaConflict
-from lakebed.filters.predicates import Predicate
+from lakebed.filters.predicates import Opaque, Predicate, walk
 from lakebed.filters.sql import parse_filter
 from lakebed.merge.locations import IsNull
 from lakebed.merge.row_checks import Flags, RowCheck, RowChecks
@@ -47,7 +47,13 @@ def condition_of(check: Check, schema: pa.Schema) -> Predicate:
             hint="a check of rows is a condition on their columns, such as fare >= 0",
             context={"check": check.name},
         )
-    predicate.to_arrow()  # raises an error for a condition that only Spark evaluates
+    if not predicate.runs_in_process:
+        parts = [part for part in walk(predicate.root) if isinstance(part, Opaque) and part.expression is None]
+        raise InvalidOption(
+            f"the check {check.name} ({check.condition}) runs on Spark only: {parts[0].reason}",
+            hint="write it in simpler SQL: each process that writes the table evaluates it, also without Spark",
+            context={"check": check.name},
+        )
     return predicate
 
 
