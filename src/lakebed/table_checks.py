@@ -20,6 +20,7 @@ from lakebed.services.checks import (
     not_null_condition,
     run_checks,
 )
+from lakebed.services.columns import field_path
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import EntriesView
 
@@ -102,7 +103,7 @@ leave them out; t.checks lists the checks.
             for check in context.config.checks:
                 if check.condition == condition and check.on_failure == "reject":
                     return check
-            name = _unused(context.opened, f"{_plain(column)}_not_null")
+            name = _unused(context.opened, f"{_plain(field_path(context.opened, column))}_not_null")
             return add_check(context, Check(name, condition), validate=validate)
 
         return self._changed(serve)
