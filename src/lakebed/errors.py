@@ -340,6 +340,17 @@ class CatalogError(LakebedError):
     exit_code = 17
 
 
+class ValidationFailed(LakebedError):
+    """A query of `hoodie.precommit.validators` does not hold with the rows of a write; nothing was committed.
+
+    `context` has the query, what it expects and what it gives. Correct the rows, or the query.
+    `t.stage()` shows the table with the rows before they are committed. Under
+    `hoodie.precommit.validators.failure.policy=WARN_LOG` such a write is committed, with a warning.
+    """
+
+    exit_code = 19
+
+
 def from_json(text: str) -> LakebedError:
     """The error that `LakebedError.to_json` wrote as this text."""
     fields = json.loads(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import pyarrow as pa
 
@@ -20,6 +20,8 @@ from lakebed.slices.snapshot import table_features
 
 # Methods import what they run: a process that reads some rows does not import the write verbs, services and views.
 if TYPE_CHECKING:
+    from types import TracebackType
+
     import pandas as pd
     import polars as pl
 
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from lakebed.table_maintenance import MaintenanceView
     from lakebed.table_merge import Merge
     from lakebed.table_savepoints import SavepointsView
+    from lakebed.table_stage import OpenedStage
     from lakebed.table_versions import VersionsView
     from lakebed.table_views import FeaturesView, FilesView, PropertiesView, TimelineView
 
@@ -569,6 +572,22 @@ class Table:
             lambda context, _: delete_partitions(context, paths), None, noted, "delete_partition", retries, once=once
         )
 
+    def stage(self) -> StagedTable:
+        """Begin a write that is looked at before it is committed: `with t.stage() as staged`.
+
+        The staged table has the writes and the reads of this one. One write is written and not committed; reads show
+        the table with it, and nobody else sees it. `staged.commit()` makes it visible. Leaving the block without a
+        commit, or by an error, rolls the write back.
+
+        >>> with t.stage() as staged:
+        ...     _ = staged.delete(where="fare > 0")
+        ...     staged.count(), t.count()
+        (0, 3)
+        >>> t.count()
+        3
+        """
+        return StagedTable(self)
+
     def explain(self, *, upsert: Any, partial: bool = False, options: Mapping[str, Any] | None = None) -> WritePlan:
         """The plan of `upsert(data)`: index, file groups, bytes to be rewritten. Counts the rows and writes nothing.
 
@@ -1052,3 +1071,114 @@ class Table:
 
 
 Query = Literal["snapshot", "read_optimized"]
+
+# What a staged table has of the methods of a table.
+_WRITES: Final = frozenset(
+    ("upsert", "insert", "bulk_insert", "delete", "merge", "update", "insert_overwrite", "delete_partitions", "explain")
+)
+_READS: Final = frozenset(
+    {
+        *("uri", "name", "schema", "properties", "partitions", "files", "features"),
+        *("scan", "search", "dataset", "to_arrow", "to_polars", "to_pandas", "head", "join", "diff"),
+        *("get", "exists", "locate", "count", "read_blob"),
+    }
+)
+
+
+@public_methods_check_arguments
+class StagedTable(Table):
+    """A table with one write that is not committed: `with t.stage() as staged`.
+
+    It has the writes and the reads of a table. Its first write writes files, and is not visible to others. Its reads
+    show the table with that write. `commit` makes the write visible in one commit; leaving the block without it, or by
+    an error, rolls the write back. Services and changes of settings are not part of a stage.
+
+    >>> import lakebed
+    >>> fares = lakebed.create("memory://docs/staged", {"id": [1], "fare": [1.0]}, key="id")
+    >>> _ = fares.upsert({"id": [1, 2], "fare": [9.0, 8.0]})
+    >>> with fares.stage() as staged:
+    ...     _ = staged.upsert({"id": [2, 3], "fare": [8.5, -1.0]})
+    ...     if staged.count(where="fare < 0") == 0:
+    ...         _ = staged.commit()
+    >>> fares.count()
+    2
+    """
+
+    opened: OpenedStage
+
+    def __init__(self, table: Table) -> None:
+        from lakebed.table_stage import OpenedStage
+
+        super().__init__(OpenedStage(table.opened))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.opened.stage.discard(error)
+
+    def commit(self) -> WriteResult:
+        """Make the write visible: one commit. Returns the result of the write, and runs the services that it makes due.
+
+        Raises `CommitConflict` if another writer has changed the same file groups since the write began, and
+        `InvalidOption` for a stage without a write. Nothing is visible then.
+
+        >>> with fares.stage() as staged:
+        ...     _ = staged.upsert({"id": [3], "fare": [7.0]})
+        ...     staged.commit().inserted
+        1
+        >>> fares.count()
+        3
+        """
+        return self.opened.commit()
+
+    def diff(self, start: When | None = None, end: When | None = None, *, columns: Sequence[str] | None = None) -> Diff:
+        """The rows that the write inserts, updates and deletes: the table without it compared with the table with it.
+
+        `columns` are those that are compared and shown (None: all). `start` and `end` are of `Table.diff`.
+
+        >>> with fares.stage() as staged:
+        ...     _ = staged.delete([1])
+        ...     staged.diff().summary
+        0 inserted, 0 updated, 1 deleted
+        """
+        from lakebed.read.diff import Diff
+
+        if start is not None or end is not None:
+            raise InvalidOption(
+                "diff() of a stage compares the table without its write and with it",
+                hint="compare other times with t.diff(start, end)",
+                context={"argument": "start" if start is not None else "end"},
+            )
+        return Diff(self.opened.before(), self.opened.snapshot(looks_up=True), columns, self.opened.reads)
+
+    if not TYPE_CHECKING:  # for type checkers an attribute is one of those above
+
+        def __getattr__(self, name: str) -> Any:
+            from lakebed.table_stage import NotStaged
+
+            if isinstance(getattr(type(self), name, None), _Refused):
+                raise NotStaged(name)
+            return super().__getattr__(name)
+
+    def __repr__(self) -> str:
+        result = self.opened.result
+        state = "no write yet" if result is None else f"{result.operation} of {result.rows:,} rows"
+        ended = "ended" if self.opened.stage.has_ended else "not committed"
+        return f"{super().__repr__()}\nstage: {state}, {ended}"
+
+
+class _Refused:
+    """A method or property of a table that a stage does not have."""
+
+    def __get__(self, stage: StagedTable | None, owner: type) -> Self:
+        if stage is None:
+            return self
+        raise AttributeError  # Python asks `__getattr__` then
+
+
+for _name in dir(Table):
+    if not _name.startswith("_") and _name not in {*_WRITES, *_READS}:
+        setattr(StagedTable, _name, _Refused())

@@ -60,11 +60,22 @@ def _archive(table: Table) -> None:
     table.maintenance.archive(options=_KEEP)
 
 
+def _stage(table: Table, *, commits: bool) -> None:
+    with table.stage() as staged:
+        staged.upsert(rows(*STAGED), options=OPTIONS)
+        assert staged.count() == table.count() + 1
+        if commits:
+            staged.commit()
+
+
+STAGED = [(0, "c0", "staged", 9), (99, "c1", "staged", 9)]
 DEEDS = {
     **{name: Deed(operation.run, operation.model) for name, operation in OPERATIONS.items()},
     "delete_where": Deed(
         lambda t: t.delete(where="ts = 2", options=OPTIONS), lambda m: {k: v for k, v in m.items() if v[2] != 2}
     ),
+    "stage": Deed(lambda t: _stage(t, commits=True), lambda m: put(m, *STAGED)),
+    "stage_without_commit": Deed(lambda t: _stage(t, commits=False)),
     "compact": Deed(lambda t: t.maintenance.compact(options=_KEEP), again=True, kinds=("mor",)),
     "compact_logs": Deed(lambda t: t.maintenance.compact(logs=True, options=_KEEP), again=True, kinds=("mor",)),
     "cluster": Deed(lambda t: t.maintenance.cluster(options=_KEEP), again=True),

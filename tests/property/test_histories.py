@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from copy import deepcopy
 from functools import partial
 from typing import Any, Literal
 
@@ -190,6 +191,22 @@ class History(RuleBasedStateMachine):
             return
         self.model.insert_new(fresh)
         self._done(self.table.bulk_insert(pa.Table.from_pylist(fresh, SCHEMA)))
+
+    @rule(batch=batches, commits=st.booleans())
+    def stage(self, batch: list[dict[str, Any]], commits: bool) -> None:
+        """Its own reads show the upsert, others do not; without a commit nothing happened."""
+        before, after = self.model, deepcopy(self.model)
+        after.upsert(batch)
+        with self.table.stage() as staged:
+            staged.upsert(pa.Table.from_pylist(batch, SCHEMA))
+            assert sorted(map(as_tuple, staged.scan().to_arrow().to_pylist())) == after.state()
+            assert staged.count(where="v >= 50") == sum(row[2] >= 50 for row in after.state())
+            held = {p[1] for p in after.rows}
+            assert staged.exists([7, 3, 0, 29]).to_pylist() == [i in held for i in (7, 3, 0, 29)]
+            assert sorted(map(as_tuple, self.table.scan().to_arrow().to_pylist())) == before.state()
+            if commits:
+                self.model = after
+                self._done(staged.commit())
 
     @rule(ids=st.lists(st.integers(0, 30), min_size=1, max_size=8))
     def delete_ids(self, ids: list[int]) -> None:

@@ -325,8 +325,15 @@ class Heartbeat:
     """
 
     def __init__(
-        self, storage: Storage, instant: str, writer_id: str = "", *, interval: float = INTERVAL_SECONDS
+        self,
+        storage: Storage,
+        instant: str,
+        writer_id: str = "",
+        *,
+        interval: float = INTERVAL_SECONDS,
+        call: RunningCall | None = None,
     ) -> None:
+        self._call = call
         self._storage = storage
         self._instant = instant
         self._writer_id = writer_id
@@ -335,10 +342,10 @@ class Heartbeat:
         self._periodic: PeriodicTask | None = None
 
     def start(self) -> None:
-        """Write the first beat, and continue in the background until `stop`, or until the present call of lakebed
-        ends."""
+        """Write the first beat, and continue in the background until `stop`, or until the `call` ends (None: the
+        present call of lakebed)."""
         try:
-            call = _beating[self._instant, self._writer_id] = RunningCall()
+            call = _beating[self._instant, self._writer_id] = self._call or RunningCall()
             self._beat()
             self._periodic = PeriodicTask(
                 self._interval, self._beat_again, f"heartbeat-{self._instant}", call=call, abandoned=self._end

@@ -34,6 +34,7 @@ from lakebed.config.settings import (
     RetrySettings,
     SparkSettings,
     TableSettings,
+    ValidationSettings,
     WriteSettings,
 )
 from lakebed.errors import InvalidOption
@@ -95,6 +96,7 @@ class CollectedSettings:
         write = self._group("write")
         write["extra_metadata"] = dict(extra)
         write["lock"] = LockSettings(**self._group("lock"))
+        write["validation"] = ValidationSettings(**self._group("validation"))
         if self._value(_MISSING_DROP):
             write["missing_columns"] = "drop"
         elif self._value(_MISSING_NULL):

@@ -67,6 +67,18 @@ class CallbackSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ValidationSettings:
+    """The validators that decide whether a write is committed, by their class names, and the queries of each kind."""
+
+    validators: tuple[str, ...] = ()
+    equality_queries: str = ""
+    inequality_queries: str = ""
+    single_value_queries: str = ""
+    # WARN_LOG: a query that does not hold is only warned of
+    failure_policy: Literal["FAIL", "WARN_LOG"] = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
 class WriteSettings:
     """The settings of one write. Sizes are in bytes, times in seconds."""
 
@@ -192,6 +204,9 @@ class WriteSettings:
     partitions_to_delete: tuple[str, ...] = ()
     # partition paths that an overwrite replaces, besides those of its rows
     overwrite_partitions: tuple[str, ...] = ()
+
+    # what must hold before the commit
+    validation: ValidationSettings = field(default_factory=ValidationSettings)
 
     # Locks.
     # how long a write waits for the table lock

@@ -7,9 +7,9 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
-from lakebed.model import HOODIE, BaseFile, LogFile
+from lakebed.model import HOODIE, BaseFile, CommitMetadata, LogFile
 
 _NO_NAMES = frozenset(("", ".", ".."))
 
@@ -173,3 +173,13 @@ def is_written_by(path: str, instants: Collection[str]) -> bool:
     partition, _, name = path.rpartition("/")
     file = parse_base_file(partition, name, 0) or parse_log_file(partition, name, 0)
     return file is not None and file.instant in instants
+
+
+def written_files(metadata: CommitMetadata) -> Iterator[BaseFile | LogFile | None]:
+    """Yields the base file or log file that each write stat of a commit names; None for a stat that names no such file,
+    such as that of a delete that emptied a base file."""
+    for partition, stats in metadata.stats.items():
+        for stat in stats:
+            name = stat.path.rpartition("/")[2]
+            of_log = parse_log_file(partition, name, stat.file_size)
+            yield of_log or parse_base_file(partition, name, stat.file_size)

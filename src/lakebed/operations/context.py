@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -62,6 +62,9 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.schema_files import continued
 from lakebed.timeline.schema_versions import comments_of, document, next_version, unreadable_columns
 
+if TYPE_CHECKING:
+    from lakebed.operations.stage import Stage
+
 _log = logging.getLogger("lakebed")
 _STATS_COLUMNS = "hoodie.metadata.index.column.stats.column.list"
 CONCURRENCY = "hoodie.write.concurrency.mode"
@@ -74,7 +77,8 @@ class WriteContext:
 
     Index and key generator are read from the table when first needed: so a write that is refused for a feature of the
     table raises the error that names this feature. `stream_batch` is the batch that the write is to commit once.
-    `spark` is the session that there is, also where the engine is that of this process.
+    `spark` is the session that there is, also where the engine is that of this process. A write in a `stage` writes its
+    files, and the stage commits it.
     """
 
     opened: Snapshot
@@ -82,6 +86,7 @@ class WriteContext:
     options: Options
     stream_batch: Once | None = None
     spark: Any = None
+    stage: Stage | None = None
 
     @property
     def storage(self) -> Storage:

@@ -23,8 +23,9 @@ from lakebed.index.key_repetitions import KeyRepetitions
 from lakebed.index.registry import check_partition_counts
 from lakebed.merge.row_checks import RowChecks
 from lakebed.merge.shares import without_counts
+from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata_kinds.key_changes import KeyIndexes
-from lakebed.model import IS_DELETED_COLUMN, RECORD_INDEX, Action, FileGroupId, path_in
+from lakebed.model import IS_DELETED_COLUMN, RECORD_INDEX, Action, FileGroupId, Instant, path_in
 from lakebed.operations.callbacks import call_back
 from lakebed.operations.checks import Judged
 from lakebed.operations.context import CONCURRENCY, TableSchema, WriteContext, schema_for_write
@@ -32,6 +33,7 @@ from lakebed.operations.growth import Growth, planned_growth
 from lakebed.operations.once import check_once
 from lakebed.operations.placement import Layout, Placed, placed
 from lakebed.operations.plan import WritePlan, waiting_services
+from lakebed.operations.precommit import Validation, check_engine, validate, validations_of
 from lakebed.operations.result import StageTimes, WriteResult
 from lakebed.operations.uniqueness import uniqueness_of
 from lakebed.operations.write import RowMatch, Write, prepare
@@ -40,6 +42,7 @@ from lakebed.properties.features import check_write
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.evolution import schema_changes
 from lakebed.sharing import is_first_time
+from lakebed.slices.pending_commit import PendingCommit
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.wording import size_text
@@ -240,17 +243,99 @@ class RowsVerb(Verb):
         return planned_growth(context, self.rows) if allowed else None
 
 
+@dataclass
+class WrittenFiles:
+    """A write whose files are written and which is not committed: its transaction is open, and no reader sees it.
+
+    `replaced` are the ids of the file groups that it replaces, by partition path, `split` those of the buckets that it
+    splits. `repetitions` is the number of rows whose key is stored another time, None if unknown. `validations`
+    are queries that must hold before the commit.
+    """
+
+    write: Write
+    verb: Verb
+    tx: WriteTransaction
+    layout: Layout
+    statuses: list[WriteStatus]
+    replaced: Mapping[str, tuple[str, ...]]
+    split: Mapping[str, tuple[str, ...]]
+    repetitions: int | None
+    times: StageTimes
+    validations: Sequence[Validation]
+
+    def pending(self) -> PendingCommit:
+        """What the commit would be, for a view of the table with it."""
+        tx = self.tx
+        metadata = tx.commit_metadata(self.statuses, self.write.schema.avro, {**self.replaced, **self.split})
+        return PendingCommit(tx.instant, tx.action, metadata)
+
+    def commit(self) -> Instant:
+        """Commit the write: validators, conflicts, metadata table, index. Raises `CommitConflict` or
+        `ValidationFailed`, and nothing is visible then."""
+        if self.validations:
+            table = snapshot_of(self.tx.storage, self.tx.config, self.tx.load())
+            validate(self.write.context, self.validations, table, table.with_pending(self.pending()))
+        done = self.tx.commit(self.statuses, self.write.schema.avro, {**self.replaced, **self.split})
+        self.times.mark("commit")
+        return done
+
+    def result(self, done: Instant | None) -> WriteResult:
+        """The result of the write, which `done` has completed; for None that of its files, without a checkpoint."""
+        context, tx, verb, write = self.write.context, self.tx, self.verb, self.write
+        copies = pending_resizes(context.index, tx.snapshot).children
+        once_each = [_counted_once(status, copies) for status in self.statuses] if copies else self.statuses
+        counted = [*once_each, *self.layout.skipped]
+        result = WriteResult.of(
+            tx.instant,
+            "" if done is None else done.completion_time or tx.instant,
+            verb.operation.lower(),
+            counted,
+            replaced_file_groups=sum([len(ids) for ids in self.replaced.values()]),
+            replaced_rows=rows_of_groups(tx.snapshot, self.replaced) if self.replaced else 0,
+            seconds=self.times.seconds,
+            lookup=self.layout.lookup(counted),
+            moved=self.layout.moved,
+            rolled_back=tuple(tx.rolled_back),
+            schema_changes=changes_of(write),
+            bucket_changes=() if write.growth is None else write.growth.lines,
+            duplicates=self.repetitions if tx.duplicates is None else tx.duplicates,
+        )
+        if done is not None:
+            warn_about_large_buckets(context, tx.snapshot, self.layout.sizes, self.statuses)
+            telemetry.write_completed(context.storage.spec.uri, result)
+            if context.options.callback.on:
+                assert tx.published is not None
+                settings, uri = context.options.callback, context.storage.spec.uri
+                call_back(settings, uri, context.config, tx.instant, tx.action, tx.published)
+        return verb.report(result, counted, self.layout.moved_of)
+
+
 def run(context: WriteContext, verb: Verb) -> WriteResult:
-    """Run a write whose rows were admitted. An error leaves nothing visible."""
+    """Run a write whose rows were admitted. An error leaves nothing visible. In a stage the write is not committed."""
     times = StageTimes()
     if context.stream_batch is not None:
         check_once(context.opened.timeline, context.stream_batch, repeatable=verb.repeatable)
+    validations = validations_of(context.settings.validation) if context.settings.validation.validators else ()
+    if validations:
+        check_engine(context)
     refuse_clustered_groups(context, verb)
     growth = verb.growth(context)
-    keeps_lock = growth is None and is_remote(context.storage) and context.has_appended_groups
+    keeps_lock = growth is None and context.stage is None and is_remote(context.storage) and context.has_appended_groups
     keeps_lock = keeps_lock and not context.engine.is_distributed
     keeps_lock = keeps_lock and _is_small(context, verb.incoming(context))
-    with _transaction(context, verb, keeps_lock=keeps_lock) as tx:
+    checks_keys = verb.unique and context.stores_keys and context.index.hashing is None
+    with WriteTransaction(
+        context,
+        action_of(context.config, verb),
+        verb.operation,
+        planned_index=context.opened.index_settings,
+        planned_checks=context.config.checks,
+        unique=uniqueness_of(context.index) if checks_keys else "nowhere",
+        non_blocking=context.is_non_blocking and not verb.new_groups_only,
+        looks_up=verb.match.looks_up,
+        repeatable=verb.repeatable,
+        keeps_lock=keeps_lock,
+    ) as tx:
         with tx.begin():  # 1. begin: dead writers are rolled back, the instant is shown
             times.mark("begin")
             tx.prepare_metadata()
@@ -276,35 +361,11 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         replaced = verb.replaced(write, statuses)
         tx.plain_keys = context.watched_keys(write.schema.data)
         split = {} if growth is None else growth.replaced(tx.snapshot)
-        # 6. commit: conflicts, metadata table, index
-        done = tx.commit(statuses, write.schema.avro, {**replaced, **split})
-        times.mark("commit")
-    warn_about_large_buckets(context, tx.snapshot, layout.sizes, statuses)
-    copies = pending_resizes(context.index, tx.snapshot).children
-    once_each = [_counted_once(status, copies) for status in statuses] if copies else statuses
-    counted = [*once_each, *layout.skipped]
-    result = WriteResult.of(
-        tx.instant,
-        done.completion_time or tx.instant,
-        verb.operation.lower(),
-        counted,
-        replaced_file_groups=sum([len(ids) for ids in replaced.values()]),
-        replaced_rows=rows_of_groups(tx.snapshot, replaced) if replaced else 0,
-        seconds=times.seconds,
-        lookup=layout.lookup(counted),
-        moved=layout.moved,
-        rolled_back=tuple(tx.rolled_back),
-        schema_changes=changes_of(write),
-        bucket_changes=() if growth is None else growth.lines,
-        duplicates=repetitions if tx.duplicates is None else tx.duplicates,
-    )
-    telemetry.write_completed(context.storage.spec.uri, result)
-    if context.options.callback.on:
-        assert tx.published is not None
-        call_back(
-            context.options.callback, context.storage.spec.uri, context.config, tx.instant, tx.action, tx.published
-        )
-    return verb.report(result, counted, layout.moved_of)
+        files = WrittenFiles(write, verb, tx, layout, statuses, replaced, split, repetitions, times, validations)
+        if context.stage is not None:
+            return context.stage.hold(files)
+        done = files.commit()  # 6. commit: conflicts, metadata table, index
+    return files.result(done)
 
 
 def _is_small(context: WriteContext, rows: Rows) -> bool:
@@ -393,21 +454,4 @@ def _write(context: WriteContext, verb: Verb, snapshot: Snapshot, instant: str) 
     checks = verb.checks(context, schema)
     return Write(
         context, snapshot, schema, verb.operation, instant, verb.match, verb.new_groups_only, absent, checks=checks
-    )
-
-
-def _transaction(context: WriteContext, verb: Verb, *, keeps_lock: bool) -> WriteTransaction:
-    return WriteTransaction(
-        context,
-        action_of(context.config, verb),
-        verb.operation,
-        planned_index=context.opened.index_settings,
-        planned_checks=context.config.checks,
-        unique=uniqueness_of(context.index)
-        if verb.unique and context.stores_keys and context.index.hashing is None
-        else "nowhere",
-        non_blocking=context.is_non_blocking and not verb.new_groups_only,
-        looks_up=verb.match.looks_up,
-        repeatable=verb.repeatable,
-        keeps_lock=keeps_lock,
     )

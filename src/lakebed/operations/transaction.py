@@ -215,33 +215,28 @@ class Transaction:
         # a write that keeps the lock does not list the other folders later
         partitions = None if self.keeps_lock else [FILES]
         with self.locked(partial(self._read_state, partitions), self._leftovers) as (state, left):
-            self._clean_up(state, left)
+            self.timeline = self._take_state(state)
+            for instant in self.timeline.void:
+                TimelineWriter(self.storage, self.config).remove_completed(instant)
+            self.rolled_back = self._roll_back_dead() if self.timeline.pending else []
+            self._settle_index()
+            if self.rolled_back:
+                left = self._leftovers()
+            with suppress(StorageError, FileNotFoundError):  # leftovers can wait for the next writer
+                marked, heartbeats = left
+                if marked or heartbeats or self.rolled_back:
+                    self._newest_heartbeat = remove_leftovers(
+                        self.storage,
+                        self.timeline,
+                        marked,
+                        heartbeats,
+                        after_rollback=bool(self.rolled_back),
+                        roll_back_again=self._roll_back_late,
+                    )
             yield
 
     def _same_config(self) -> TableConfig:
         return load_same_table(self.storage, self.config)
-
-    def _clean_up(self, state: _State, left: _Leftovers) -> None:
-        """Use the table's settings and timeline that were read, and roll back the leftovers of dead writers. The caller
-        holds the lock."""
-        self.timeline = self._take_state(state)
-        for instant in self.timeline.void:
-            TimelineWriter(self.storage, self.config).remove_completed(instant)
-        self.rolled_back = self._roll_back_dead() if self.timeline.pending else []
-        self._settle_index()
-        if self.rolled_back:
-            left = self._leftovers()
-        with suppress(StorageError, FileNotFoundError):  # leftovers can wait for the next writer
-            marked, heartbeats = left
-            if marked or heartbeats or self.rolled_back:
-                self._newest_heartbeat = remove_leftovers(
-                    self.storage,
-                    self.timeline,
-                    marked,
-                    heartbeats,
-                    after_rollback=bool(self.rolled_back),
-                    roll_back_again=self._roll_back_late,
-                )
 
     def _read_state(self, partitions: Sequence[str] | None = None) -> _State:
         """The table's settings and timeline, and the stored state of its metadata table, with the folders of these
@@ -309,9 +304,9 @@ class Transaction:
 
     def start_heartbeat(self) -> None:
         """Show that this process runs the instant."""
-        self._heartbeat = Heartbeat(
-            self.storage, self.instant, self.writer_id, interval=self.settings.heartbeat_interval_seconds
-        )
+        stage, interval = self.context.stage, self.settings.heartbeat_interval_seconds
+        call = None if stage is None else stage.open
+        self._heartbeat = Heartbeat(self.storage, self.instant, self.writer_id, interval=interval, call=call)
         self._heartbeat.start()
 
     def stop_heartbeat(self) -> None:

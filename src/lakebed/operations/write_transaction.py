@@ -30,7 +30,7 @@ from lakebed.errors import (
     ConflictKind,
     LakebedError,
 )
-from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.format.file_names import written_files
 from lakebed.index.base import Index, Resizes, key_hash_of, pending_resizes
 from lakebed.metadata.slices import MetadataSlices
 from lakebed.metadata_records.layout import FILES, PARTITION_STATS
@@ -39,11 +39,9 @@ from lakebed.metadata_upkeep.rollback import remove_instant
 from lakebed.metadata_upkeep.store import StoredState
 from lakebed.model import (
     Action,
-    BaseFile,
     CommitMetadata,
     FileGroupId,
     Instant,
-    LogFile,
     has_completion_times,
 )
 from lakebed.operations.leftovers import delete_data_files
@@ -223,7 +221,10 @@ class WriteTransaction(Transaction):
             self._check_pending(now.timeline)
             self._check_others(written, now.timeline)
             self._refuse_other_settings(now)
-            self._delete_lost(written, markers)
+            if has_completion_times(self.config.version):
+                self._copied_as = frozenset(resizes.children.values())
+            if lost := self.unnamed(metadata, markers):  # of lost task attempts; before version 8 their log files stay
+                delete_data_files(self.storage, lost, self.instant, self._copied_as)
             self.index.update(statuses, self.instant, now, replaced)
             self._record(written, now, unchanged_rows=unchanged_rows)
             self._note(written, now.timeline)
@@ -310,13 +311,6 @@ class WriteTransaction(Transaction):
         by_bucket = key_hash_of(self.index) is not None
         return TouchedFiles.of(written.metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
 
-    def _delete_lost(self, written: _Written, markers: Sequence[Marker]) -> None:
-        """Delete the files that lost task attempts wrote. Before version 8 their log files stay."""
-        if has_completion_times(self.config.version):
-            self._copied_as = frozenset(written.resizes.children.values())
-        if lost := self.unnamed(written.metadata, markers):
-            delete_data_files(self.storage, lost, self.instant, self._copied_as)
-
     def _record(self, written: _Written, now: Snapshot, *, unchanged_rows: bool) -> None:
         """Write the records of this commit into the metadata table."""
         writer, upkeep = TimelineWriter(self.storage, self.config), self.metadata_upkeep(now.timeline)
@@ -352,12 +346,7 @@ class WriteTransaction(Transaction):
         if not self._started.is_unchanged(timeline, self.instant) or metadata.replaced or self.new_index is not None:
             RecordedSlices.forget(storage)
             return
-        files: list[BaseFile | LogFile | None] = []
-        for partition, stats in metadata.stats.items():
-            for stat in stats:
-                name = stat.path.rpartition("/")[2]
-                of_log = parse_log_file(partition, name, stat.file_size)
-                files.append(of_log or parse_base_file(partition, name, stat.file_size))
+        files = list(written_files(metadata))
         if None in files:  # the path of an emptied base file
             RecordedSlices.forget(storage)
             return

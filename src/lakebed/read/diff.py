@@ -18,8 +18,7 @@ import pyarrow as pa
 from lakebed.config.settings import ReadSettings
 from lakebed.merge.row_differences import values_differ
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice, has_completion_times
-from lakebed.read.plan import ScanPlan, plan_scan
-from lakebed.read.scan import Scan
+from lakebed.read.scan import Scan, SliceScan
 from lakebed.schema.plain_arrow import as_numpy, one_array
 from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot
@@ -46,26 +45,6 @@ class DiffSummary(Printed):
         columns = ", ".join(f"{name} {count:,}" for name, count in self.changed.items())
         updated = f"{self.updated:,} updated" + (f" ({columns})" if columns else "")
         return f"{self.inserted:,} inserted, {updated}, {self.deleted:,} deleted"
-
-
-class _Side(Scan):
-    """The rows of some file slices of one state, with the columns of another."""
-
-    def __init__(
-        self,
-        view: Snapshot,
-        slices: Sequence[FileSlice],
-        columns: Sequence[str],
-        shown_as: Snapshot,
-        reads: ReadSettings,
-    ) -> None:
-        super().__init__(view, columns, reads=reads)
-        self._slices, self._shown_as = slices, shown_as
-
-    def _plan(self) -> ScanPlan:
-        return plan_scan(
-            self._snapshot, None, self._columns, slices=self._slices, column_view=self._shown_as, reads=self.reads
-        )
 
 
 class Diff:
@@ -160,7 +139,9 @@ def _sides(before: Snapshot, after: Snapshot, names: Sequence[str], reads: ReadS
     old, new = ({_content(view, s): s for s in view.file_slices()} for view in (before, after))
     columns = list(dict.fromkeys((*_identity(after), *names)))
     sides = (
-        _Side(view, [s for files, s in slices.items() if files not in others], columns, after, reads).to_arrow()
+        SliceScan(
+            view, [s for files, s in slices.items() if files not in others], after, columns, reads=reads
+        ).to_arrow()
         for view, slices, others in ((before, old, new), (after, new, old))
     )
     return next(sides), next(sides)

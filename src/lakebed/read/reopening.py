@@ -7,7 +7,6 @@ older view still names. A missing file is an error only if the table has not cha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TypeVar
 
 from lakebed.errors import CorruptFile, LakebedError, StorageError
@@ -26,7 +25,7 @@ _HINT = "Restore it from a copy."
 def reopened(snapshot: Snapshot) -> Snapshot | None:
     """This view opened again, with the present state of the table; None if it shows nothing new."""
     fresh = open_again(snapshot.storage, snapshot.config, snapshot.as_of, use_metadata=snapshot.use_metadata)
-    return None if snapshot.shows_same(fresh) else replace(fresh, base_below_logs=snapshot.base_below_logs)
+    return snapshot.opened_again(fresh)
 
 
 def read_again(storage: Storage, read: Callable[[], T], renew: Callable[[], bool]) -> T:

@@ -17,7 +17,7 @@ from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.predicates import Node, Predicate, combine
 from lakebed.filters.text import resolve_column
-from lakebed.model import ALL_META_COLUMNS, OPERATION_COLUMN, Action, BaseFile
+from lakebed.model import ALL_META_COLUMNS, OPERATION_COLUMN, Action, BaseFile, FileSlice
 from lakebed.read.batches import scan_batches
 from lakebed.read.counts import RecordedRows, count_rows, summarized_rows
 from lakebed.read.origin import note_of
@@ -537,6 +537,40 @@ class Scan(Results):
 
     def _repr_html_(self) -> str:
         return first_rows_html(self)
+
+
+class SliceScan(Scan):
+    """The rows of some file slices of one view, with the columns of the view `shown_as`: those that only that one has
+    are null."""
+
+    def __init__(
+        self,
+        view: Snapshot,
+        slices: Sequence[FileSlice],
+        shown_as: Snapshot,
+        columns: Sequence[str] | None = None,
+        *,
+        meta: bool = False,
+        reads: ReadSettings | None = None,
+    ) -> None:
+        super().__init__(view, columns, meta=meta, reads=reads)
+        self._slices, self._shown_as = slices, shown_as
+
+    @property
+    def available(self) -> pa.Schema:
+        """All columns that can be requested, meta columns included."""
+        return self._columns_of(self._shown_as)
+
+    def _plan(self) -> ScanPlan:
+        return plan_scan(
+            self._snapshot,
+            self.parsed_filter(),
+            self._requested(),
+            slices=self._slices,
+            column_view=self._shown_as,
+            reads=self.reads,
+            choosing=self._choosing,
+        )
 
 
 def refuse_cleaned(view: Snapshot) -> None:

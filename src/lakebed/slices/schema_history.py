@@ -98,8 +98,9 @@ class SchemaHistory:
         return column_ids
 
 
-def schema_history(storage: Storage, timeline: Timeline, instant: str) -> SchemaHistory | None:
-    """The schema history as of an instant of a table whose commits have one; None if its files are missing.
+def schema_history(storage: Storage, timeline: Timeline, instant: str, avro: str = "") -> SchemaHistory | None:
+    """The schema history as of an instant of a table whose commits have one; None if its files are missing. `avro` is
+    the Avro schema of a commit of this instant that is not completed.
 
     Raises `UnsupportedFeature` if a field inside a struct was renamed, or dropped and added again: those are not
     matched by id.
@@ -107,8 +108,9 @@ def schema_history(storage: Storage, timeline: Timeline, instant: str) -> Schema
     stored_schemas = stored_history(storage, timeline)
     if stored_schemas is None:
         return None
-    _check_nested(stored_schemas.versions)
-    versions = tuple((int(version["version_id"]), columns(version)) for version in reversed(stored_schemas.versions))
+    stored_versions = stored_schemas.with_commit(instant, avro)
+    _check_nested(stored_versions)
+    versions = tuple((int(version["version_id"]), columns(version)) for version in reversed(stored_versions))
     history = SchemaHistory(versions, {})
     return SchemaHistory(versions, history.at(instant))
 

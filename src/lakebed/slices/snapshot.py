@@ -45,6 +45,7 @@ from lakebed.timeline.timeline import Timeline, load_timeline
 if TYPE_CHECKING:
     from lakebed.merge.log_entries import BlockView
     from lakebed.slices.metadata_lookups import MetadataLookups
+    from lakebed.slices.pending_commit import PendingCommit
     from lakebed.slices.schema_history import SchemaHistory
 
 
@@ -152,11 +153,16 @@ class Snapshot:
     """Show only the base files of file slices that have log files as well."""
     written_key_form: str | None = None
     """The form that complex keys of one field get from now on, whatever is stored."""
+    pending: PendingCommit | None = None
+    """The commit that this view shows although it is not completed."""
+    before: Snapshot | None = field(default=None, repr=False)
+    """The view without the pending commit."""
     _cache: _SnapshotCache = field(default_factory=_SnapshotCache, repr=False, compare=False)
 
     def for_another_process(self) -> Snapshot:
         """This view without its open metadata table, which only this process can use."""
-        return replace(self, _cache=_SnapshotCache(dict(self._cache.listings)))
+        before = None if self.before is None else self.before.for_another_process()
+        return replace(self, before=before, _cache=_SnapshotCache(dict(self._cache.listings)))
 
     @once
     def commits(self) -> tuple[Instant, ...]:
@@ -263,6 +269,8 @@ class Snapshot:
     def shows_same(self, other: Snapshot) -> bool:
         """Whether the other view, which was just opened, shows nothing new: settings, timeline and the metadata table's
         timeline are equal."""
+        if self.before is not None and other.before is not None:
+            return self.pending == other.pending and self.before.shows_same(other.before)
         same = (self.as_of, self.use_metadata) == (other.as_of, other.use_metadata)
         if not same or self.config != other.config or self.timeline.files != other.timeline.files:
             return False
@@ -310,6 +318,28 @@ class Snapshot:
         if metadata is not None and is_remote(self.storage):
             self._cache.opening = in_background(lambda: metadata.try_open_ahead(for_keys=for_keys))
 
+    def with_pending(self, commit: PendingCommit) -> Snapshot:
+        """This view of the newest commits with one that is pending, as its own writer sees it: with its files, its log
+        blocks and its schema, and without the file groups that it replaces.
+
+        The metadata table lists the files of the other commits alone. It answers no other question of this view:
+        statistics and keys are read from the files.
+        """
+        assert self.as_of is None
+        assert self.before is None
+        timeline = commit.completed_on(self.timeline)
+        cache = _SnapshotCache(folders=self._cache.folders)
+        return replace(self, timeline=timeline, pending=commit, before=self, _cache=cache)
+
+    def opened_again(self, fresh: Snapshot) -> Snapshot | None:
+        """This view by the present state of the table, `fresh`; None if that shows nothing new."""
+        if self.before is not None and self.pending is not None:
+            before = self.before.opened_again(fresh)
+            if before is None:
+                return None
+            return replace(before.with_pending(self.pending), base_below_logs=self.base_below_logs)
+        return None if self.shows_same(fresh) else replace(fresh, base_below_logs=self.base_below_logs)
+
     def of_folders(self) -> Snapshot:
         """This view with the files that the table's folders list, without the metadata table."""
         return replace(self, use_metadata=False, _cache=_SnapshotCache())
@@ -321,12 +351,12 @@ class Snapshot:
 
     @property
     def metadata(self) -> MetadataLookups | None:
-        """The table's metadata table at this moment, opened at first use; None if the table does not have one or it is
-        not used.
+        """The table's metadata table at this moment, opened at first use; None if the table does not have one, if it is
+        not used, or if the view shows a pending commit, which has no records in it.
 
         Raises `CorruptFile` if it is damaged; the hint is how to read without it.
         """
-        if not self.use_metadata:
+        if not self.use_metadata or self.pending is not None:
             return None
         cache = self._cache
         if not cache.metadata_is_open:
@@ -347,6 +377,11 @@ class Snapshot:
         """The table's schema history as of this view; None for a table without one."""
         from lakebed.slices.schema_history import schema_history
 
+        if self.before is not None and self.pending is not None:
+            before, pending = self.before, self.pending
+            if before.history is None:
+                return None
+            return schema_history(self.storage, before.timeline, pending.instant, pending.metadata.table_schema)
         newest = next(self.commits_metadata(), None)
         if newest is None or not newest.has_schema_history:
             return None
@@ -530,6 +565,9 @@ class Snapshot:
         return read_footer(self.storage, base_file.path, base_file.size or None).schema
 
     def _listing(self, partitions: frozenset[str] | None, groups: FileGroups | None = None) -> Listing:
+        if self.before is not None and self.pending is not None:
+            listing = self.pending.added_to(self.before._listing(partitions, groups), partitions)
+            return listing if groups is None else listing.of_groups(groups)
         listings = self._cache.listings
         listing = listings.get(partitions)
         if listing is None and self.metadata is not None:

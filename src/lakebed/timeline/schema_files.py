@@ -33,6 +33,14 @@ class StoredHistory:
     path: str
     versions: tuple[Version, ...]
 
+    def with_commit(self, instant: str, avro: str, renamed: Mapping[str, str] | None = None) -> tuple[Version, ...]:
+        """The versions after a commit that changes the table's Avro schema to `avro` (empty: leaves it), the newest
+        first."""
+        if not avro:
+            return self.versions
+        newest = next_version(self.versions[0], avro, int(instant), renamed)
+        return self.versions if newest is self.versions[0] else (newest, *self.versions)
+
 
 def stored_history(storage: Storage, timeline: Timeline) -> StoredHistory | None:
     """The newest file of the schema history whose commit is completed; None if there is none."""
@@ -57,10 +65,7 @@ def continued(
             hint="restore the folder from a copy",
             context={"path": FOLDER},
         )
-    if not avro:
-        return history.versions
-    newest = next_version(history.versions[0], avro, int(instant), renamed)
-    return history.versions if newest is history.versions[0] else (newest, *history.versions)
+    return history.with_commit(instant, avro, renamed)
 
 
 def begun(before: str, after: str, instant: str, renamed: Mapping[str, str]) -> tuple[Version, ...]:

@@ -26,6 +26,7 @@ from lakebed.storage.parallel import at_once, parallel_map
 from lakebed.timeline.bodies.commit import decode_commit
 from lakebed.timeline.instants import (
     INITIAL_INSTANT,
+    completed_name,
     completes_as,
     following,
     format_millis,
@@ -143,6 +144,7 @@ class Timeline:
     - `latest_time`: the greatest requested or completion time there is, empty on a new table.
     - `void`: completed instants that are in none of these: each was rolled back before its writer, which had lost the
       table lock, published it. The next writer deletes them.
+    - `bodies`: the bodies, by file name, of commits that are shown as completed and are not (`with_commit`).
 
     Four methods give the state of a requested time:
 
@@ -169,6 +171,7 @@ class Timeline:
     completion_times: Mapping[str, str] = field(repr=False)
     latest_time: str
     void: tuple[Instant, ...] = ()
+    bodies: Mapping[str, CommitMetadata] = field(default_factory=dict[str, CommitMetadata], repr=False)
 
     @classmethod
     def of_files(
@@ -203,6 +206,13 @@ class Timeline:
     def with_files(self, names: Iterable[str]) -> Timeline:
         """This timeline with further files, which the caller has just created under the table lock."""
         return Timeline.of_files(self.storage, self.config, {**self.files, **dict.fromkeys(names)}, self)
+
+    def with_commit(self, action: Action, time: str, body: CommitMetadata) -> Timeline:
+        """This timeline with a pending commit as completed, after all others, with this body: what its own writer sees
+        before it completes."""
+        completion = following(max(time, self.greatest_time))
+        name = completed_name(action, time, completion, self.config.version)
+        return replace(self.with_files([name]), bodies={**self.bodies, name: body})
 
     def without_files(self) -> Timeline:
         """The timeline with only its instants, for tasks on other machines: it has no plans, and no next timeline can
@@ -331,6 +341,8 @@ class Timeline:
         """
         if not instant.file_name:
             return self.archived().commit_metadata(instant.time)
+        if instant.file_name in self.bodies:
+            return self.bodies[instant.file_name]
         path, key = self._path(instant.file_name), self._body_key(instant)
         cached = _BODIES.get(key)
         if cached is None:

@@ -1,0 +1,235 @@
+"""Pre-commit validators: queries over the table before and after a write, which decide whether it is committed.
+
+The options, the classes and `<TABLE_NAME>` are those of real Hudi (`hoodie.precommit.validators`). The table of a query
+is the rows of the partition paths that the write touches, with meta columns and log files. With a Spark session the
+queries are Spark's SQL, otherwise DuckDB's.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from lakebed.config.option_table import simple_name
+from lakebed.config.settings import ValidationSettings
+from lakebed.errors import InvalidOption, LakebedError, ValidationFailed
+from lakebed.operations.context import WriteContext
+from lakebed.read.scan import Scan, SliceScan
+from lakebed.slices.snapshot import Snapshot
+from lakebed.wording import count_text
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger("lakebed")
+_OPTION = "hoodie.precommit.validators"
+_TABLE = "<TABLE_NAME>"
+
+Kind = Literal["equality", "inequality", "single value"]
+_KINDS: dict[str, Kind] = {
+    "SqlQueryEqualityPreCommitValidator": "equality",
+    "SqlQueryInequalityPreCommitValidator": "inequality",
+    "SqlQuerySingleResultPreCommitValidator": "single value",
+}
+
+
+@dataclass(frozen=True)
+class Validation:
+    """One query of a validator. `expected` is the text of the value that a query of a single value must give."""
+
+    kind: Kind
+    query: str
+    expected: str = ""
+
+
+def validations_of(settings: ValidationSettings) -> tuple[Validation, ...]:
+    """The queries of the validators that the options name.
+
+    Raises `InvalidOption` for a class that lakebed does not have, for a validator without a query, and for a query of a
+    single value without one `#` before the value.
+    """
+    validations: list[Validation] = []
+    texts = {
+        "equality": settings.equality_queries,
+        "inequality": settings.inequality_queries,
+        "single value": settings.single_value_queries,
+    }
+    for name in settings.validators:
+        kind = _KINDS.get(simple_name(name))
+        if kind is None:
+            raise InvalidOption(
+                f"{_OPTION} names {name}, which is no validator of lakebed",
+                hint=f"it has {', '.join(_KINDS)}; other checks run in a stage: with t.stage() as staged",
+                context={"option": _OPTION, "value": name},
+            )
+        option = f"{_OPTION}.{kind.replace(' ', '.')}.sql.queries"
+        queries = [query.strip() for query in texts[kind].split(";") if query.strip()]
+        if not queries:
+            raise InvalidOption(
+                f"{_OPTION} names {name}, and {option} has no query",
+                hint=f"give its queries, separated by semicolons; {_TABLE} stands for the table",
+                context={"option": option},
+            )
+        validations += [_validation(kind, query, option) for query in queries]
+    return tuple(validations)
+
+
+def _validation(kind: Kind, query: str, option: str) -> Validation:
+    if kind != "single value":
+        return Validation(kind, query)
+    text, *expected = query.split("#")
+    if len(expected) != 1:
+        raise InvalidOption(
+            f"{option} has {query!r}, which is not a query, one # and the expected value",
+            hint=f"write it like this: SELECT count(*) FROM {_TABLE} WHERE fare < 0#0",
+            context={"option": option, "value": query},
+        )
+    return Validation(kind, text.strip(), expected[0].strip())
+
+
+class Runner(Protocol):
+    """An engine that runs the queries over the rows of two views."""
+
+    def count(self, query: str) -> int:
+        """The number that a query of one number gives."""
+        ...
+
+    def texts(self, query: str) -> Sequence[str | None]:
+        """The first values of the first column of a query as texts, at most two."""
+        ...
+
+
+Names = tuple[str, str]
+"""The names under which an engine knows the rows before the write and after it."""
+
+
+class _OnDuckDB:
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def count(self, query: str) -> int:
+        return int(self._connection.sql(query).fetchall()[0][0])
+
+    def texts(self, query: str) -> Sequence[str | None]:
+        rows = self._connection.sql(query).limit(2).project("CAST(#1 AS VARCHAR)").fetchall()
+        return [row[0] for row in rows]
+
+
+class _OnSpark:
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def count(self, query: str) -> int:
+        return int(self._spark.sql(query).collect()[0][0])
+
+    def texts(self, query: str) -> Sequence[str | None]:
+        frame = self._spark.sql(query).limit(2)
+        named = frame.toDF(*[f"c{n}" for n in range(len(frame.columns))])
+        return [row[0] for row in named.selectExpr("CAST(c0 AS STRING)").collect()]
+
+
+def is_on_spark(context: WriteContext) -> bool:
+    """Whether the queries of a write run on its Spark session; otherwise they run on DuckDB."""
+    return context.spark is not None and not context.storage.spec.in_this_process
+
+
+@contextmanager
+def _runner(context: WriteContext, before: Scan, after: Scan) -> Generator[tuple[Runner, Names]]:
+    number = uuid.uuid4().hex
+    names = (f"lakebed_before_{number}", f"lakebed_after_{number}")
+    if is_on_spark(context):
+        spark = context.spark
+        try:
+            for name, scan in zip(names, (before, after), strict=True):
+                scan.in_session(spark).to_spark().createOrReplaceTempView(name)
+            yield _OnSpark(spark), names
+        finally:
+            for name in names:
+                spark.catalog.dropTempView(name)
+        return
+    from lakebed.format.duckdb_database import connect
+    from lakebed.read.dataset import TableDataset
+
+    with connect() as connection:
+        for name, scan in zip(names, (before, after), strict=True):
+            connection.register(name, TableDataset(scan))
+        yield _OnDuckDB(connection), names
+
+
+def check_engine(context: WriteContext) -> None:
+    """Raise `UnsupportedFeature` if no engine can run the queries of a write: before it begins."""
+    if not is_on_spark(context):
+        from lakebed.format.duckdb_database import connect
+
+        connect().close()
+
+
+def validate(context: WriteContext, validations: Sequence[Validation], before: Snapshot, after: Snapshot) -> None:
+    """Run the queries of validators over the table before a write and over `after`, the view with its pending commit.
+
+    Raises `ValidationFailed` for the first query that does not hold, or logs a warning for each where the failure
+    policy is WARN_LOG; `InvalidOption` for a query that the engine refuses.
+    """
+    assert after.pending is not None
+    commit = after.pending.metadata
+    paths = {*commit.stats, *commit.replaced}
+    if not paths:
+        return
+    scans = [SliceScan(view, view.file_slices(paths), after, meta=True) for view in (before, after)]
+    with _runner(context, *scans) as (runner, names):
+        for validation in validations:
+            failure = _checked(partial(_failure, validation, runner, names), validation)
+            if failure is None:
+                continue
+            if context.settings.validation.failure_policy == "FAIL":
+                raise failure
+            _log.warning("%s", failure)
+
+
+def _checked(run: Callable[[], ValidationFailed | None], validation: Validation) -> ValidationFailed | None:
+    """What `run` returns. An error of the engine is that of the query."""
+    try:
+        return run()
+    except LakebedError:
+        raise
+    except Exception as error:  # each engine has its own classes
+        first = str(error).strip().partition("\n")[0]
+        raise InvalidOption(
+            f"the validator's query {validation.query!r} cannot be run: {first}",
+            hint="Nothing was committed. Without a Spark session the queries are DuckDB's SQL.",
+            context={"option": _OPTION, "query": validation.query},
+        ) from error
+
+
+def _failure(validation: Validation, runner: Runner, names: Names) -> ValidationFailed | None:
+    """The error of a query that does not hold; None for one that does."""
+    before, after = (validation.query.replace(_TABLE, name) for name in names)
+    if validation.kind == "single value":
+        values = runner.texts(after)
+        if list(values) == [validation.expected]:
+            return None
+        found = values[0] if len(values) == 1 else f"{'several' if values else 'no'} rows"
+        return _failed(validation, validation.expected, "null" if found is None else found)
+    lost, new = (
+        runner.count(f"SELECT count(*) FROM (({one}\n) EXCEPT ALL ({other}\n)) AS differing")
+        for one, other in ((before, after), (after, before))
+    )
+    are_equal = lost == new == 0
+    if are_equal == (validation.kind == "equality"):
+        return None
+    found = "the same rows" if are_equal else f"{count_text(lost, 'row')} less and {count_text(new, 'row')} more"
+    return _failed(validation, "other rows" if are_equal else "the rows from before the write", found)
+
+
+def _failed(validation: Validation, expected: str, found: Any) -> ValidationFailed:
+    return ValidationFailed(
+        f"the {validation.kind} validator's query {validation.query!r} expects {expected}, and gives {found}",
+        hint="Nothing was committed. Correct the rows; t.stage() shows the table with them before a commit.",
+        context={"kind": validation.kind, "query": validation.query, "expected": expected, "found": found},
+    )
