@@ -11,7 +11,8 @@ from lakebed.config.arguments import public_methods_check_arguments
 from lakebed.errors import InvalidOption
 from lakebed.opened_table import OpenedTable
 from lakebed.operations.checks import condition_of
-from lakebed.properties.checks import Check, OnFailure
+from lakebed.operations.table_checks import columns_of_check
+from lakebed.properties.checks import Check, CheckedOn, OnFailure
 from lakebed.services.checks import (
     CheckReport,
     add_check,
@@ -24,7 +25,7 @@ from lakebed.services.columns import field_path
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import EntriesView
 
-SCHEMA = pa.schema([("name", pa.string()), ("condition", pa.string()), ("on_failure", pa.string())])
+SCHEMA = pa.schema([(name, pa.string()) for name in ("name", "condition", "on", "on_failure")])
 
 
 @public_methods_check_arguments
@@ -65,12 +66,16 @@ leave them out; t.checks lists the checks.
         name: str,
         condition: str | None = None,
         *,
+        on: CheckedOn = "row",
         on_failure: OnFailure = "reject",
         validate: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> Check:
-        """Add a check of rows, which every later write evaluates. With one argument it is the condition, and the check
-        gets a name from its columns.
+        """Add a check, which every later write evaluates. With one argument it is the condition, and the check gets a
+        name from its columns.
+
+        With `on="table"` the condition is about aggregates of all rows (`count(DISTINCT vin) = count(*)`): each write
+        evaluates it over the table with its rows before it commits, on the Spark session or on DuckDB.
 
         A write with rows that break the check raises `CheckFailed` ("reject"), writes them to `t.rejects` and the other
         rows to the table ("quarantine"), or writes all rows and counts them ("warn"). The stored rows are read first:
@@ -84,8 +89,8 @@ leave them out; t.checks lists the checks.
 
         def serve() -> Check:
             context = self._opened.context(None, options, "checks")
-            chosen = _free_name(context.opened, text) if condition is None else name
-            return add_check(context, Check(chosen, text, on_failure=on_failure), validate=validate)
+            chosen = _free_name(context.opened, text, on) if condition is None else name
+            return add_check(context, Check(chosen, text, on, on_failure), validate=validate)
 
         return self._changed(serve)
 
@@ -161,16 +166,16 @@ leave them out; t.checks lists the checks.
                         context={"check": name},
                     )
                 checks = (check,)
-            return run_checks(view, checks)
+            return run_checks(view, checks, self._opened.spark)
 
         return self._opened.steadily(read)
 
     def to_arrow(self) -> pa.Table:
-        """A table with the columns name, condition and on_failure.
+        """A table with the columns name, condition, on and on_failure.
 
         >>> _ = t.checks.add("fare >= 0")
         >>> t.checks.to_arrow().to_pylist()
-        [{'name': 'fare_check', 'condition': 'fare >= 0', 'on_failure': 'reject'}]
+        [{'name': 'fare_check', 'condition': 'fare >= 0', 'on': 'row', 'on_failure': 'reject'}]
         """
         rows = [[getattr(check, name) for check in self.list()] for name in SCHEMA.names]
         return pa.table([pa.array(column, pa.string()) for column in rows], schema=SCHEMA)
@@ -181,9 +186,11 @@ leave them out; t.checks lists the checks.
         return done
 
 
-def _free_name(view: Snapshot, condition: str) -> str:
+def _free_name(view: Snapshot, condition: str, on: CheckedOn) -> str:
     """A name for a condition, from its columns, that no check of the table has."""
-    columns = condition_of(Check("new", condition), view.schema).columns
+    check = Check("new", condition, on)
+    columns = columns_of_check(check) if on == "table" else condition_of(check, view.schema).columns
+    columns = list(dict.fromkeys(columns)) or ["table"]
     return _unused(view, f"{'_'.join(map(_plain, columns[:3]))}_check")
 
 

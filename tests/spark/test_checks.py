@@ -110,3 +110,13 @@ def test_a_stream_stops_at_a_bad_row(spark: SparkSession, tmp_path: Path) -> Non
     with pytest.raises(Exception, match="positive"):
         query.awaitTermination()
     assert _rows(table) == [(1, "Oslo", 1.0), (2, "Rome", None)]
+
+
+def test_a_check_of_the_table_runs_on_the_session(spark: SparkSession, tmp_path: Path) -> None:
+    table = _table(spark, tmp_path)
+    table.checks.add("cities", "count(DISTINCT city) = count_if(city IS NOT NULL)", on="table")
+    with pytest.raises(CheckFailed, match="cities"):
+        table.upsert(spark.createDataFrame([(3, "Oslo", 1.0)], SCHEMA), options=ON_SPARK)
+    table.upsert(spark.createDataFrame([(3, "Bern", 1.0)], SCHEMA), options=ON_SPARK)
+    assert [row[1] for row in _rows(table)] == ["Oslo", "Rome", "Bern"]
+    assert table.checks.run()

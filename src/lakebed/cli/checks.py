@@ -11,7 +11,7 @@ from lakebed.cli.command import open_table, show_result, table_command
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, row_limit, show_rows, working
 
 if TYPE_CHECKING:
-    from lakebed.properties.checks import Check, OnFailure
+    from lakebed.properties.checks import Check, CheckedOn, OnFailure
 
 app = typer.Typer(help="Conditions that every write to a table tests its rows by.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="The name of the check.")]
@@ -32,14 +32,22 @@ def add(
     options: dict[str, str],
     name: Name,
     condition: Annotated[str, typer.Argument(help="The condition in SQL, such as 'fare >= 0'.")],
+    on: Annotated[
+        str, typer.Option(metavar="row|table", help="What it is about: one row, or aggregates of all rows.")
+    ] = "row",
     on_failure: Annotated[
         str, typer.Option(metavar="reject|quarantine|warn", help="What a write does with rows that break it.")
     ] = "reject",
     no_validate: NoValidation = False,
 ) -> Check:
-    """Add a check of rows. The stored rows are read first: the check is refused if some break it."""
+    """Add a check. The stored rows are read first: the check is refused if some break it."""
     return table.checks.add(
-        name, condition, on_failure=cast("OnFailure", on_failure), validate=not no_validate, options=options
+        name,
+        condition,
+        on=cast("CheckedOn", on),
+        on_failure=cast("OnFailure", on_failure),
+        validate=not no_validate,
+        options=options,
     )
 
 

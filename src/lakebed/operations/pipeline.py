@@ -35,6 +35,7 @@ from lakebed.operations.placement import Layout, Placed, placed
 from lakebed.operations.plan import WritePlan, waiting_services
 from lakebed.operations.precommit import Validation, check_engine, validate, validations_of
 from lakebed.operations.result import StageTimes, WriteResult
+from lakebed.operations.table_checks import refuse_broken_table
 from lakebed.operations.uniqueness import uniqueness_of
 from lakebed.operations.write import RowMatch, Write, prepare
 from lakebed.operations.write_transaction import WriteTransaction
@@ -270,11 +271,15 @@ class WrittenFiles:
         return PendingCommit(tx.instant, tx.action, metadata)
 
     def commit(self) -> Instant:
-        """Commit the write: validators, conflicts, metadata table, index. Raises `CommitConflict` or
-        `ValidationFailed`, and nothing is visible then."""
+        """Commit the write: validators, checks of the table as a whole, conflicts, metadata table, index. Raises
+        `CommitConflict`, `ValidationFailed` or `CheckFailed`, and nothing is visible then."""
         if self.validations:
             table = snapshot_of(self.tx.storage, self.tx.config, self.tx.load())
             validate(self.write.context, self.validations, table, table.with_pending(self.pending()))
+        if self.tx.config.table_checks:
+            self.tx.judged_timeline = timeline = self.tx.load()
+            table = snapshot_of(self.tx.storage, self.tx.config, timeline)
+            refuse_broken_table(self.write.context, table.with_pending(self.pending()))
         done = self.tx.commit(self.statuses, self.write.schema.avro, {**self.replaced, **self.split})
         self.times.mark("commit")
         return done
@@ -316,12 +321,12 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
     if context.stream_batch is not None:
         check_once(context.opened.timeline, context.stream_batch, repeatable=verb.repeatable)
     validations = validations_of(context.settings.validation) if context.settings.validation.validators else ()
-    if validations:
+    if validations or context.config.table_checks:
         check_engine(context)
     refuse_clustered_groups(context, verb)
     growth = verb.growth(context)
     keeps_lock = growth is None and context.stage is None and is_remote(context.storage) and context.has_appended_groups
-    keeps_lock = keeps_lock and not context.engine.is_distributed
+    keeps_lock = keeps_lock and not (context.engine.is_distributed or context.config.table_checks)
     keeps_lock = keeps_lock and _is_small(context, verb.incoming(context))
     checks_keys = verb.unique and context.stores_keys and context.index.hashing is None
     with WriteTransaction(

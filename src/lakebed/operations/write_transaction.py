@@ -84,7 +84,8 @@ class WriteTransaction(Transaction):
     is the index that the table gets by this instant. `planned_checks` are the checks that its rows have passed. A write
     that does not look keys up (`looks_up`) may store a key again. A `repeatable` write leaves the same rows when it is
     done twice. `plain_keys` are key fields whose texts files are asked about. After the commit `duplicates` has the
-    number of rows whose key is stored another time, None if unknown.
+    number of rows whose key is stored another time, None if unknown. `judged_timeline` is the timeline for which the
+    checks of the table as a whole hold.
     """
 
     unique: Uniqueness = field(default="nowhere", kw_only=True)
@@ -96,6 +97,7 @@ class WriteTransaction(Transaction):
     repeatable: bool = field(default=True, kw_only=True)
     plain_keys: tuple[str, ...] = field(default=(), kw_only=True)
     duplicates: int | None = field(default=None, init=False)
+    judged_timeline: Timeline | None = field(default=None, init=False)
     _started: StartedAt | None = field(default=None, init=False)
     _may_be_shown: bool = field(default=False, init=False)
     _local: LocalWrite | None = field(default=None, init=False)
@@ -178,6 +180,18 @@ class WriteTransaction(Transaction):
                 kind=ConflictKind.TABLE,
             )
 
+    def _refuse_other_commits(self, timeline: Timeline) -> None:
+        """Raise `CommitConflict` if another commit completed since the checks of the table as a whole were evaluated:
+        they may be false for the rows of both."""
+        judged = self.judged_timeline
+        if judged is not None and judged.commits != timeline.commits:
+            raise CommitConflict(
+                f"another writer committed to table {self.config.name!r} while the checks of the table as a whole were"
+                " evaluated",
+                hint="Nothing of this write is visible. Run it again: retries=3 on a write method does that.",
+                context={"checks": [check.name for check in self.config.table_checks]},
+            )
+
     def early_conflicts(self) -> EarlyConflicts | None:
         """The check for concurrent writers to a file group, made before it is written; None if the settings do not
         request it."""
@@ -221,6 +235,7 @@ class WriteTransaction(Transaction):
             self._check_pending(now.timeline)
             self._check_others(written, now.timeline)
             self._refuse_other_settings(now)
+            self._refuse_other_commits(now.timeline)
             if has_completion_times(self.config.version):
                 self._copied_as = frozenset(resizes.children.values())
             if lost := self.unnamed(metadata, markers):  # of lost task attempts; before version 8 their log files stay

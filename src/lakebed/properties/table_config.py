@@ -420,8 +420,13 @@ class TableConfig:
 
     @once
     def checks(self) -> tuple[Check, ...]:
-        """The conditions that rows have to fulfil, by name."""
+        """The conditions that rows, and the table as a whole, have to fulfil, by name."""
         return checks_in(self.properties)
+
+    @once
+    def table_checks(self) -> tuple[Check, ...]:
+        """The conditions on aggregates of all rows."""
+        return tuple(check for check in self.checks if check.on == "table")
 
     @once
     def has_index_changes(self) -> bool:

@@ -14,6 +14,7 @@ from lakebed.metadata.lookups import open_again
 from lakebed.model import PARTITION_PATH
 from lakebed.operations.checks import condition_of
 from lakebed.operations.context import WriteContext
+from lakebed.operations.table_checks import broken_checks, broken_table
 from lakebed.properties.checks import Check
 from lakebed.properties.file import load_same_table, update_table_config
 from lakebed.properties.table_config import TableConfig
@@ -32,7 +33,8 @@ _EXAMPLES = 5
 @dataclass(frozen=True, repr=False)
 class CheckRun(Printed):
     """What a check finds in the stored rows: the number of `rows` that break it, by `partitions`, and the `first` of
-    them. It is true where no row breaks the check.
+    them. `holds` is false for a check of the table as a whole that its rows break. It is true where nothing breaks the
+    check.
 
     >>> bool(CheckRun(Check("positive", "fare >= 0"))), bool(CheckRun(Check("positive", "fare >= 0"), rows=2))
     (True, False)
@@ -42,14 +44,16 @@ class CheckRun(Printed):
     rows: int = 0
     partitions: Mapping[str, int] = field(default_factory=dict[str, int])
     first: tuple[Mapping[str, Any], ...] = ()
+    holds: bool = True
 
     def __bool__(self) -> bool:
-        return self.rows == 0
+        return self.holds and self.rows == 0
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values, for JSON."""
         return {
             **self.check.to_dict(),
+            "ok": bool(self),
             "rows": self.rows,
             "partitions": dict(self.partitions),
             "first": [dict(row) for row in self.first],
@@ -57,6 +61,8 @@ class CheckRun(Printed):
 
     def __str__(self) -> str:
         named = f"{self.check.name} ({self.check.condition})"
+        if self.check.on == "table":
+            return f"{named}: {'holds' if self.holds else 'the table breaks it'}"
         if not self.rows:
             return f"{named}: no row breaks it"
         paths = ", ".join(f"{path or 'the table'}: {count:,}" for path, count in self.partitions.items())
@@ -65,6 +71,8 @@ class CheckRun(Printed):
     def error(self, table: str) -> CheckFailed:
         """The error for stored rows that break the check."""
         name = self.check.name
+        if self.check.on == "table":
+            return broken_table(table, [self.check], f"table {table!r}")
         return CheckFailed(
             f"table {table!r} has rows that break the check: {self}",
             hint="Correct them, add the check with validate=False, or use another condition. Nothing was changed.",
@@ -128,12 +136,15 @@ def add_check(context: WriteContext, check: Check, *, validate: bool = True) -> 
                 f"table {config.name!r} has no columns yet, so a check cannot name any",
                 hint="Its first write, or create(uri, schema), gives it some.",
             )
-        condition_of(check, snapshot.schema)
-        if validate and check.on_failure != "warn" and not (run := run_check(snapshot, check)):
-            raise run.error(config.name)
+        if check.on == "row":
+            condition_of(check, snapshot.schema)
+        if check.on == "table" or (validate and check.on_failure != "warn"):
+            run = run_check(snapshot, check, context.spark)
+            if not run and validate and check.on_failure != "warn":
+                raise run.error(config.name)
         with writers_lock(storage, settings, config.name) as lock:
             now = load_same_table(storage, config)
-            is_same = now == config and load_timeline(storage, now).completed == snapshot.timeline.completed
+            is_same = now == config and load_timeline(storage, now).commits == snapshot.timeline.commits
             if is_same or (not (validate and check.on_failure != "warn") and now.checks == config.checks):
                 update_table_config(storage, {check.key: check.text}, lock.lock_is_held)
                 return check
@@ -174,9 +185,10 @@ def not_null_condition(snapshot: Snapshot, column: str) -> str:
     return f"{'.'.join(map(quote_name, field_path(snapshot, column).split('.')))} IS NOT NULL"
 
 
-def run_checks(snapshot: Snapshot, checks: Sequence[Check]) -> CheckReport:
-    """Run checks over the stored rows. Files whose statistics show that no row can break a check are not read."""
-    return CheckReport(tuple(run_check(snapshot, check) for check in checks))
+def run_checks(snapshot: Snapshot, checks: Sequence[Check], spark: Any = None) -> CheckReport:
+    """Run checks over the stored rows. Files whose statistics show that no row can break a check are not read. Checks
+    of the table as a whole run on the session `spark`, otherwise on DuckDB."""
+    return CheckReport(tuple(run_check(snapshot, check, spark) for check in checks))
 
 
 def broken_rows(snapshot: Snapshot, check: Check) -> Scan:
@@ -184,10 +196,13 @@ def broken_rows(snapshot: Snapshot, check: Check) -> Scan:
     return Scan(snapshot).narrowed([Not(condition_of(check, snapshot.schema).root)])
 
 
-def run_check(snapshot: Snapshot, check: Check) -> CheckRun:
+def run_check(snapshot: Snapshot, check: Check, spark: Any = None) -> CheckRun:
     """Run a check over the stored rows."""
     if not len(snapshot.schema):
         return CheckRun(check)
+    if check.on == "table":
+        session = None if snapshot.storage.spec.in_this_process else spark
+        return CheckRun(check, holds=not broken_checks(session, [check], snapshot))
     scan = broken_rows(snapshot, check)
     has_paths = PARTITION_PATH in scan.available.names
     counts: dict[str, int] = {}

@@ -19,6 +19,7 @@ from lakebed.metadata_records.layout import COLUMN_STATS, PARTITION_STATS
 from lakebed.model import ALTER_OPERATION, Action, Instant
 from lakebed.operations.checks import condition_of
 from lakebed.operations.context import WriteContext, refuse_reserved
+from lakebed.operations.table_checks import columns_of_check
 from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.properties.features import check_write
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, check_avro_names
@@ -262,9 +263,11 @@ def _check_free(context: WriteContext, snapshot: Snapshot, change: ColumnChange,
                 context={"column": path, "index": name},
             )
     for check in snapshot.config.checks:
-        if change.verb == "widen":
+        is_of_rows = check.on == "row"
+        columns = list(condition_of(check, snapshot.schema).columns) if is_of_rows else columns_of_check(check)
+        if change.verb == "widen" and is_of_rows:
             condition_of(check, changed_schema.schema)  # which the wider type may not fit
-        elif _meets(path, list(condition_of(check, snapshot.schema).columns)):
+        elif change.verb != "widen" and _meets(path, columns):
             raise SchemaConflict(
                 f"column {path} cannot be {_PAST[change.verb]}: the check {check.name} ({check.condition}) names it",
                 hint=f"drop the check first: t.checks.drop({check.name!r}), and add it again after the change",
