@@ -66,6 +66,7 @@ _UPKEEP = (
 )
 _VIEWS = (
     ("lakebed.table_columns", "ColumnsView"),
+    ("lakebed.table_checks", "ChecksView"),
     ("lakebed.table_blobs", "BlobsView"),
     ("lakebed.table_blobs", "BlobReferences"),
     ("lakebed.table_consumers", "ConsumersView"),
@@ -98,8 +99,8 @@ _INTROS = {
     "maintenance": "`Table.maintenance`, `savepoints` and `catalogs` give these: what keeps a table in shape.",
     "reads": "`Table.scan`, `join`, `changes`, `cdc` and `diff` give these; nothing is read before a method asks for"
     " rows.",
-    "views": "`Table.columns`, `blobs`, `indexes`, `consumers`, `stage`, `versions`, `timeline`, `files` and `features`"
-    " give these; each prints as a table.",
+    "views": "`Table.columns`, `checks`, `blobs`, `indexes`, `consumers`, `stage`, `versions`, `timeline`, `files` and"
+    " `features` give these; each prints as a table.",
     "results": "What writes and services give; each prints in a line or two, `to_dict()` gives plain values.",
     "arguments": "Classes of values that calls take.",
 }

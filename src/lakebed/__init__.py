@@ -19,6 +19,7 @@ from lakebed.engine.spark_python import use_this_python_later, use_this_python_n
 from lakebed.errors import (
     AmbiguousMerge,
     CatalogError,
+    CheckFailed,
     CheckpointBehind,
     CommitConflict,
     CommitStateUnknown,
@@ -73,6 +74,7 @@ __all__ = [
     "BLOB",
     "AmbiguousMerge",
     "CatalogError",
+    "CheckFailed",
     "CheckpointBehind",
     "CommitConflict",
     "CommitStateUnknown",

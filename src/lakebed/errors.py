@@ -37,7 +37,9 @@ class LakebedError(Exception):
         self.message = masked_text(message)  # it may quote what a service or a driver said
         super().__init__(self.message)
         self.hint = _sentence(masked_text(hint))
-        self.context = {key: masked_text(v) if isinstance(v, str) else v for key, v in (context or {}).items()}
+        self.context: dict[str, Any] = {
+            key: masked_text(v) if isinstance(v, str) else v for key, v in (context or {}).items()
+        }
         # stored in the context, so that it crosses process borders with the error
         self.retryable = bool(self.context.get("retryable", type(self).retryable))
 
@@ -140,6 +142,46 @@ class AmbiguousMerge(InvalidRecord):
     The message names the first key with several rows. Keep one source row for each key before the merge, for example
     the newest one by `row_number() OVER (PARTITION BY key ORDER BY ts DESC)` in the source query.
     """
+
+
+class CheckFailed(InvalidRecord):
+    """Rows break a check of the table; nothing of the write is visible.
+
+    `checks` has the number of rows that break each check, `rows` the first of them with their positions in the data.
+    Correct the rows, or leave them out. `t.checks` lists the checks; one that was added with
+    `on_failure="quarantine"` puts such rows into `t.rejects` instead.
+    """
+
+    @property
+    def checks(self) -> dict[str, int]:
+        """The number of rows that break each check, by the check's name.
+
+        >>> CheckFailed("2 rows break a check", context={"checks": {"positive": 2}}).checks
+        {'positive': 2}
+        """
+        counts: dict[str, int] = self.context.get("checks", {})
+        return {**counts}
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The condition of each check that rows break, by the check's name.
+
+        >>> CheckFailed("1 row breaks a check", context={"conditions": {"positive": "fare >= 0"}}).conditions
+        {'positive': 'fare >= 0'}
+        """
+        conditions: dict[str, str] = self.context.get("conditions", {})
+        return {**conditions}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The first rows that break each check: "check" is its name, "row" has the row's values, and "position" is the
+        row's number in the data, from 0, or None where tasks of Spark or a stream read the data.
+
+        >>> CheckFailed("1 row breaks a check").rows
+        []
+        """
+        rows: list[dict[str, Any]] = self.context.get("rows", [])
+        return [*rows]
 
 
 class ConflictKind(StrEnum):

@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from lakebed.config.arguments import public_methods_check_arguments
 from lakebed.config.options import resolve_options
-from lakebed.errors import InvalidOption, MissingAttribute
+from lakebed.errors import InvalidOption, MissingAttribute, TableNotFound
 from lakebed.opened_table import OpenedTable
 from lakebed.properties.features import features_of
+from lakebed.properties.file import load_table_config
 from lakebed.read import lookup
 from lakebed.read.plan import data_columns
 from lakebed.slices.snapshot import table_features
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from lakebed.services.undo_newest import UndoResult
     from lakebed.table_blobs import BlobsView
     from lakebed.table_catalogs import CatalogsView
+    from lakebed.table_checks import ChecksView
     from lakebed.table_columns import ColumnsView
     from lakebed.table_consumers import ConsumersView, Consumption
     from lakebed.table_indexes import IndexesView
@@ -180,6 +182,41 @@ class Table:
         from lakebed.table_columns import ColumnsView
 
         return ColumnsView(self.opened)
+
+    @property
+    def checks(self) -> ChecksView:
+        """The conditions that the table's rows have to fulfil: iterable, and printed as a table. Its methods add, drop
+        and run them.
+
+        >>> t.checks.add("positive", "fare >= 0").on_failure
+        'reject'
+        """
+        from lakebed.table_checks import ChecksView
+
+        return ChecksView(self.opened)
+
+    @property
+    def rejects(self) -> Table:
+        """The table of rejects: rows that a check with `on_failure="quarantine"` kept out, each with its `check`, the
+        time `rejected_at`, and its values in the struct column `row`. Raises `TableNotFound` if there was none yet.
+
+        >>> _ = t.checks.add("positive", "fare >= 0", on_failure="quarantine")
+        >>> t.upsert({"id": [9], "city": ["Oslo"], "fare": [-1.0], "ts": [9]}).quarantined
+        1
+        >>> t.rejects.scan(["check", "row"]).to_arrow().to_pylist()
+        [{'check': 'positive', 'row': {'id': 9, 'city': 'Oslo', 'fare': -1.0, 'ts': 9}}]
+        """
+        from lakebed.operations.rejects import rejects_storage
+
+        storage = rejects_storage(self.opened.storage)
+        try:
+            config = load_table_config(storage)
+        except TableNotFound as error:
+            raise TableNotFound(
+                f"no row was kept out of {self.uri} yet, so there is no table of rejects",
+                hint='A check that is added with on_failure="quarantine" puts rows there.',
+            ) from error
+        return Table(OpenedTable(storage, config, self.opened.spark, self.opened.reads))
 
     @property
     def blobs(self) -> BlobsView:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.errors import from_json
+from lakebed.errors import CheckFailed, from_json
 from lakebed.format.file_names import parse_log_file
 from lakebed.model import BaseFile, FileSlice, LogWeight, WriteStat
+from lakebed.properties.checks import joined
 
 LOOKUP_COUNTS = ("keys", "tagged", "files", "out_of_range", "filtered", "searched", "opened", "bytes")
 """The numbers in `WriteStatus.lookup`, by the names of `lakebed.index.base.KeyLookup`."""
@@ -164,6 +165,9 @@ def checked_statuses(collected: pa.Table) -> list[WriteStatus]:
     failed = [status.error for status in statuses if status.error]
     if failed:
         error = from_json(failed[0])
+        if isinstance(error, CheckFailed):
+            others = map(from_json, failed[1:])
+            error = joined([error, *(other for other in others if isinstance(other, CheckFailed))])
         if len(failed) > 1:
             error.context["failed_groups"] = len(failed)
         raise error

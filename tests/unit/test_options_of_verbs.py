@@ -12,6 +12,7 @@ import lakebed
 from lakebed.cli.main import invoke
 from lakebed.table import Table
 from lakebed.table_catalogs import CatalogsView
+from lakebed.table_checks import ChecksView
 from lakebed.table_columns import ColumnsView
 from lakebed.table_consumers import ConsumersView
 from lakebed.table_indexes import IndexesView
@@ -40,6 +41,7 @@ WITHOUT: dict[type, set[str]] = {
     SavepointsView: {"list", "to_arrow"},
     CatalogsView: {"list", "to_arrow"},
     IndexesView: {"advise", "bloom_rates", "list", "ranges", "skew", "to_arrow", "verify"},
+    ChecksView: {"list", "run", "to_arrow"},
     ColumnsView: {"to_arrow"},
     ConsumersView: {"delete", "get", "list", "to_arrow"},
 }

@@ -14,6 +14,7 @@ import typer
 import lakebed
 from lakebed.cli import (
     catalogs,
+    checks,
     columns,
     consumers,
     daemon,
@@ -80,6 +81,7 @@ app.add_typer(savepoints.app, name="savepoints")
 app.add_typer(catalogs.app, name="catalogs")
 app.add_typer(indexes.app, name="indexes")
 app.add_typer(columns.app, name="columns")
+app.add_typer(checks.app, name="checks")
 app.add_typer(consumers.app, name="consumers")
 app.add_typer(tables.timeline_app, name="timeline")
 app.add_typer(tables.files_app, name="files")

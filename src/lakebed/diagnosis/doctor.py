@@ -90,6 +90,7 @@ def _of_table(
     yield from _checked(table.SERVICE, lambda: table.services(context, uri))
     yield from _checked(table.INDEX, lambda: table.indexes(snapshot, uri, verified=verified))
     yield from _checked(table.INDEX, lambda: table.keys(snapshot, uri, verified=verified))
+    yield from _checked(table.CHECKS, lambda: table.checks(snapshot, uri, verified=verified))
     yield from _checked(table.FILES, lambda: table.files(context, uri))
     yield from _checked(table.ARCHIVE, lambda: table.archive(snapshot, uri))
 

@@ -12,9 +12,11 @@ from lakebed.index.registry import index_of
 from lakebed.metadata_records.layout import ALL_PARTITIONS
 from lakebed.model import Action
 from lakebed.operations.context import WriteContext
+from lakebed.properties.checks import Check
 from lakebed.properties.features import features_of
 from lakebed.properties.file import mend_properties
 from lakebed.properties.table_config import TableConfig
+from lakebed.services.checks import broken_rows, run_check
 from lakebed.services.clustering import can_merge, partitions_with_small_files
 from lakebed.services.create_index import list_indexes
 from lakebed.services.driver import ServiceState, is_set
@@ -27,10 +29,13 @@ from lakebed.timeline.instants import format_time
 from lakebed.wording import count_text, size_text
 
 PROPERTIES, SERVICE, INDEX, FILES, ARCHIVE = "properties", "services", "indexes", "files", "archive"
+CHECKS = "checks"
 # So many small files of a partition path are worth a command.
 _SMALL_FILES = 10
 # So many missing files are named.
 _NAMED_FILES = 5
+# Without --verify a check of rows reads no more than this.
+_READ_BYTES = 64 << 20
 # Every call lists the active timeline.
 _LONG_TIMELINE = 1_000
 # So many file slices are asked for their least and greatest key.
@@ -190,6 +195,31 @@ def _verified(storage: Storage, uri: str) -> Iterator[Finding]:
             command("maintenance repair", uri, "--part", "duplicates") if is_of_rows else command("indexes repair", uri)
         )
         yield Finding(INDEX, Severity.ERROR, f"{name}: {count_text(count, 'difference')} from the table's rows", mend)
+
+
+def checks(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding]:
+    """The findings about the table's checks: other programs that write the table do not know them. Rows are read where
+    few bytes have to be read for a check, and with `verified` always."""
+    for check in snapshot.config.checks:
+        named = f"{check.name} ({check.condition})"
+        if not verified and _bytes_to_read(snapshot, check) > _READ_BYTES:
+            text = f"{named}: rows were not read; {command('maintenance doctor', uri, '--verify')} does"
+            yield Finding(CHECKS, Severity.FINE, text)
+            continue
+        run = run_check(snapshot, check)
+        severity = Severity.WARNING if check.on_failure == "warn" else Severity.ERROR
+        if run:
+            yield Finding(CHECKS, Severity.FINE, str(run))
+        else:
+            text = f"{run}: they were written without the check, or before it"
+            yield Finding(CHECKS, severity, text, command("checks run", uri, check.name, "--output", "json"))
+
+
+def _bytes_to_read(snapshot: Snapshot, check: Check) -> int:
+    """The bytes of the file slices that may have rows which break a check."""
+    if check.on == "table":
+        return sum(file_slice.size for file_slice in snapshot.file_slices())
+    return sum(file_slice.size for file_slice in broken_rows(snapshot, check).plan.slices)
 
 
 def files(context: WriteContext, uri: str) -> Iterator[Finding]:

@@ -19,9 +19,11 @@ from lakebed.expressions.partition_paths import DEFAULT_PARTITION
 from lakebed.handles.base import GroupWrite
 from lakebed.merge.clauses import Acts, Clauses, When, check_unambiguous, evaluate, replaced_rows
 from lakebed.merge.incoming import Incoming, Intake
+from lakebed.merge.row_checks import RowChecks
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.stored import stored_rows
 from lakebed.model import PARTITION_PATH, RECORD_KEY
+from lakebed.properties.checks import BrokenRows
 from lakebed.read.lookup import KeyText, locate
 from lakebed.schema.conversion import cast_column, project
 from lakebed.schema.plain_arrow import as_numpy, one_array
@@ -54,7 +56,7 @@ class KeyedClauses:
 
     def intake(self, intake: Intake) -> Intake:
         """The intake of the source rows of a file group: unchanged, in the columns of the source."""
-        return replace(intake, schema=self.source, rules=MergeRules(), combine=False, absent=())
+        return replace(intake, schema=self.source, rules=MergeRules(), combine=False, absent=(), checks=None)
 
     def apply(self, group: GroupWrite, incoming: Incoming, *, appends: bool) -> tuple[Incoming, list[int] | None]:
         """The rows to write, and the number of rows that each clause made. With `appends` the rows are for a log file,
@@ -222,8 +224,9 @@ def check_new_rows(
     clauses: Clauses,
     intake: Intake,
 ) -> None:
-    """Raise `SchemaConflict` for a null in a required column, and `InvalidRecord` for a null ordering value. In rows
-    that are `partial` the columns that retain their stored values are not checked."""
+    """Raise `SchemaConflict` for a null in a required column, `InvalidRecord` for a null ordering value, and
+    `CheckFailed` for a row that breaks a check. In rows that are `partial` the columns that retain their stored values
+    are not checked."""
     alive = ~deletes
     for column in clauses.schema:
         if column.nullable or not rows.column(column.name).null_count:
@@ -240,6 +243,29 @@ def check_new_rows(
     if intake.null_ordering == "refuse" and intake.rules.ordering and alive.any():
         mask = pa.array(alive)
         intake.rules.check_ordering(rows.filter(mask).append_column(RECORD_KEY, keys.filter(mask)))
+    if intake.checks is not None:
+        refuse_broken(rows, deletes, partial, clauses, intake.checks)
+
+
+def refuse_broken(
+    rows: pa.Table,
+    deletes: npt.NDArray[np.bool_],
+    partial: npt.NDArray[np.bool_],
+    clauses: Clauses,
+    checks: RowChecks,
+) -> None:
+    """Raise `CheckFailed` for a row that breaks a check. Rows that are `partial` retain the stored values of some
+    columns: checks of these columns alone do not concern them, and no check is about such a column and others."""
+    untouched = set(clauses.untouched)
+    of_all = tuple(check for check in checks.checks if untouched.isdisjoint(check.columns))
+    of_complete = tuple(check for check in checks.checks if check not in of_all)
+    broken = BrokenRows(checks.table)
+    shown = rows.drop_columns(list(untouched & set(rows.column_names))) if partial.any() else rows
+    for part, excluded in ((of_all, deletes), (of_complete, deletes | partial)):
+        for check, flags in replace(checks, checks=part).flags(rows, excluded):
+            broken.note(check.check, shown, flags, None)
+    if broken.counts:
+        raise broken.error()
 
 
 @dataclass(frozen=True, slots=True)

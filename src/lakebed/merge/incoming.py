@@ -18,9 +18,11 @@ from lakebed.format.key_order import key_order
 from lakebed.merge.combine import merged_duplicates, winners
 from lakebed.merge.meta_columns import sequence_numbers
 from lakebed.merge.pairs import Side
+from lakebed.merge.row_checks import RowChecks
 from lakebed.merge.rules import MergeRules
 from lakebed.merge.shares import CountName, Shares
 from lakebed.model import COMBINED, DELETE, DERIVED, MEMBER, PARTITION_PATH, POSITION, RECORD_KEY
+from lakebed.properties.checks import BrokenRows
 from lakebed.schema.assignment import project_incoming
 from lakebed.schema.conversion import can_cast, cast_column
 from lakebed.schema.plain_arrow import as_numpy, gather, one_array
@@ -223,7 +225,7 @@ class Intake:
     `numbered` the rows of the base file that an index found are kept. With `null_ordering` "lowest" ordering values may
     be null, but those of rows that are deletes. With `in_batches` rows stay in the batches they come in, for a group
     whose rows are all written as they come. With `once_a_file` a row comes once, although an index has found its key in
-    several rows of a file.
+    several rows of a file. `checks` are those of the table that the rows have to pass.
     """
 
     schema: pa.Schema
@@ -237,11 +239,14 @@ class Intake:
     null_ordering: Literal["refuse", "lowest"] = "refuse"
     in_batches: bool = False
     once_a_file: bool = False
+    checks: RowChecks | None = None
 
     def checked(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         """The batches in the form that a merge reads: the columns of lakebed that a row carries (key, delete flag,
         position, member of a group commit), then the table's columns in the table's types; if all rows are deletes,
-        only what a delete needs. Generated keys are made here. Raises an error for a null key or ordering value."""
+        only what a delete needs. Generated keys are made here. Raises an error for a null key or ordering value, and,
+        after the last batch, `CheckFailed` for the rows of all batches that break a check."""
+        broken = BrokenRows("" if self.checks is None else self.checks.table)
         for batch in batches:
             if self.auto_keys is not None:
                 batch = batch.set_column(
@@ -259,9 +264,25 @@ class Intake:
             names = data.schema.names if self.all_deletes else self.schema.names
             if not self.all_deletes:
                 self._check_ordering(keys, data)
+                self._look(data, batch, broken)
             yield pa.RecordBatch.from_arrays(
                 [*[batch.column(c) for c in carried], *[data.column(n) for n in names]], names=[*carried, *names]
             )
+
+        if broken.counts:
+            raise broken.error()
+
+    def _look(self, data: pa.RecordBatch, batch: pa.RecordBatch, broken: BrokenRows) -> None:
+        """Note the rows that break a check; deletes break none."""
+        if self.checks is None or not self.checks.checks:
+            return
+        rows, deletes = pa.Table.from_batches([data]), self.rules.is_delete(data)
+        flagged = None if deletes is None else as_numpy(deletes)
+        if DELETE in batch.schema.names:  # rows that leave a location
+            leaves = as_numpy(pc.fill_null(batch.column(DELETE), False))
+            flagged = leaves if flagged is None else flagged | leaves
+        for check, flags in self.checks.flags(rows, flagged):
+            broken.note(check.check, rows, flags, None)
 
     def _check_ordering(self, keys: pa.Array, data: pa.RecordBatch) -> None:
         if not self.rules.ordering:
@@ -327,7 +348,8 @@ class Intake:
         deletes = forced if marked is None else forced | as_numpy(marked)
         keys = one_array(table.column(RECORD_KEY))
         data = table.select([n for n in table.column_names if n not in _CARRIED])
-        required = tuple([name for name in self.absent if not self.schema.field(name).nullable])
+        needed = () if self.checks is None else self.checks.required
+        required = tuple([n for n in self.absent if n in needed or not self.schema.field(n).nullable])
         # where stored values replace nulls, a null stands for a missing column
         absent = () if self.rules.partial == "IGNORE_DEFAULTS" else self.absent
         positions: Positions | None = None

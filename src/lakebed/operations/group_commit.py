@@ -271,7 +271,9 @@ class Batch:
     def _write(self, context: WriteContext, data: Any) -> WriteResult:
         """Run the leader's upsert. A repeated run takes the same other upserts."""
         self._context, self.instant = context, ""
-        if self._leader.alone or context.engine.is_distributed or not _can_join(context.settings):
+        may_put_aside = any(check.on_failure != "reject" for check in context.config.checks)
+        is_alone = self._leader.alone or context.engine.is_distributed or may_put_aside
+        if is_alone or not _can_join(context.settings):
             self._put_back(self._others)
             return upsert(context, data)
         self.tables = [_rows(context, member.data) for member in (self._leader, *self._others)]
@@ -342,7 +344,7 @@ def _cut_off(instant: str) -> CommitStateUnknown:
 
 def _rows(context: WriteContext, data: Any) -> pa.Table:
     """The rows of an upsert in the form that the table accepts; raises the error of rows that it refuses."""
-    return context.engine.collect(admitted_rows(context, data, "UPSERT", _MATCH))
+    return context.engine.collect(admitted_rows(context, data, "UPSERT", _MATCH).rows)
 
 
 def _keys(context: WriteContext, table: pa.Table) -> pa.Array:

@@ -28,7 +28,9 @@ from lakebed.handles.matched import KeyedClauses
 from lakebed.inputs.base import RowSource
 from lakebed.merge.clauses import check_unambiguous, evaluate
 from lakebed.merge.locations import IsNull
+from lakebed.merge.row_checks import RowChecks
 from lakebed.model import ALL_META_COLUMNS, FILE_ID, RECORD_KEY
+from lakebed.operations.checks import row_checks
 from lakebed.operations.context import TableSchema, WriteContext, keyed_by_meta, table_schema
 from lakebed.operations.merge_join import MergeJoin
 from lakebed.operations.merge_statement import (
@@ -341,6 +343,13 @@ class _Merge(Verb):
             )
         return self.after
 
+    def checks(self, context: WriteContext, schema: TableSchema) -> RowChecks | None:
+        """The checks that stop the merge; those that only warn are left to writes of rows."""
+        checks = row_checks(context, schema.data, self.absent(context, schema))
+        if checks is None:
+            return None
+        return replace(checks, checks=tuple(one for one in checks.checks if one.check.on_failure != "warn"))
+
     @property
     def written_columns(self) -> tuple[str, ...]:
         """The columns that are given values."""
@@ -403,7 +412,7 @@ class MergeByKey(_Merge):
         self.counts[:] = [0] * len(self.bound.clauses)
         names = [*self.equal, *(self.bound.reader.source.field(n) for n in self.bound.source_columns)]
         present, on = write.context.engine.schema(prepared), self.bound.on
-        stays = {*write.context.rules.ordering_columns, *self.equal, *self.bound.set_columns}
+        stays = {*write.context.rules.ordering_columns, *self.equal, *self.bound.updated_columns}
         clauses = KeyedClauses(
             clauses=self.bound.compiled([name for name in write.schema.data.names if name in stays]),
             source=pa.schema([present.field(name).with_nullable(True) for name in names]),

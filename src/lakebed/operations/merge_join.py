@@ -75,7 +75,7 @@ class MergeJoin:
         needed |= {name for clause in self.bound.clauses for name in clause.keys_of_all}
         if any(clause.text.action == "delete" for clause in self.bound.clauses):
             # a deleted row is written beside the others, and has no null where the column takes none
-            written = self.bound.schema.names if self.is_complete else self.bound.set_columns
+            written = self.bound.schema.names if self.is_complete else self.bound.updated_columns
             needed |= {name for name in written if not self.bound.schema.field(name).nullable}
         needed = {name.partition(".")[0] for name in needed}
         return tuple(name for name in stored.names if name in needed)
@@ -86,7 +86,7 @@ class MergeJoin:
         names = self.bound.schema.names
         if self.is_complete:
             return tuple(names)
-        needed = {*self.bound.set_columns, *self.read_columns}
+        needed = {*self.bound.updated_columns, *self.read_columns}
         return tuple(name for name in names if name in needed)
 
     @property

@@ -18,10 +18,12 @@ from lakebed.filters.coercion import constant_text
 from lakebed.filters.pairs import Equality, OnCondition, PairExpression, PairReader, Side
 from lakebed.filters.text import quote_name
 from lakebed.merge.clauses import Action, Clause, Clauses, When
+from lakebed.operations.checks import condition_of
 from lakebed.operations.context import WriteContext
 from lakebed.schema.arrow import MAX_PRECISION
 from lakebed.schema.assignment import check_fits
 from lakebed.schema.column_names import did_you_mean, in_any_case, nearest_name
+from lakebed.sharing import once
 
 All = Literal["all"]
 
@@ -133,6 +135,16 @@ class BoundMerge:
         names = {name for clause in self.updates for name in clause.values}
         return tuple(name for name in self.schema.names if name in names)
 
+    @once
+    def updated_columns(self) -> tuple[str, ...]:
+        """The columns that an updated row is written with: those that any update sets, and the others that a check of
+        the table compares with one of them, so that the row is judged with its stored values."""
+        names = set(self.set_columns)
+        for check in self.context.config.checks if names else ():
+            columns = condition_of(check, self.schema).columns if check.on == "row" else ()
+            names |= set() if names.isdisjoint(columns) else set(columns)
+        return tuple(name for name in self.schema.names if name in names)
+
     @property
     def is_upsert(self) -> bool:
         """Whether a row gets the same values if its key is stored and if it is new: there are an update and an insert,
@@ -152,7 +164,7 @@ class BoundMerge:
         columns that not every update sets."""
         needed = {name for clause in self.clauses for e in clause.expressions for name in e.target}
         needed |= {name for e in (self.on.others if self.on else ()) for name in e.target}
-        stays = [*self.set_columns, *self.context.rules.ordering_columns] if self.updates else []
+        stays = [*self.updated_columns, *self.context.rules.ordering_columns] if self.updates else []
         needed |= {name for name in stays if any(name not in clause.values for clause in self.updates)}
         needed |= set(self.context.rules.ordering_columns) if self.may_replace else set()
         return tuple(name for name in self.stored.names if name in needed)

@@ -19,7 +19,7 @@ from lakebed.operations.context import TableSchema, WriteContext
 from lakebed.operations.pipeline import RowsVerb, Verb, admit, refuse_clustered, rows_of_groups, run
 from lakebed.operations.placement import EmptyLayout, Placed
 from lakebed.operations.result import WriteResult
-from lakebed.operations.upsert import admitted_rows
+from lakebed.operations.upsert import admitted_rows, run_judged
 from lakebed.operations.write import RowMatch, Write
 from lakebed.schema.column_names import nearest_name
 from lakebed.slices.snapshot import Snapshot
@@ -37,10 +37,11 @@ def insert_overwrite(context: WriteContext, data: Any, scope: Scope = "partition
     if scope not in ("partitions", "table"):
         raise InvalidOption(f"insert_overwrite has no scope {scope!r}", hint='use "partitions" or "table"')
     match = RowMatch("none", context.settings.combine_before_insert)
-    rows = admitted_rows(context, data, "INSERT", match)
+    judged = admitted_rows(context, data, "INSERT", match)
     for partition in context.settings.overwrite_partitions:
         context.path_check.require(partition)
-    return run(context, InsertOverwrite(operation=_OPERATIONS[scope], match=match, rows=rows, scope=scope))
+    verb = InsertOverwrite(operation=_OPERATIONS[scope], match=match, rows=judged.rows, judged=judged, scope=scope)
+    return run_judged(context, verb)
 
 
 @dataclass(frozen=True, kw_only=True)

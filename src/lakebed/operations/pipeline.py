@@ -21,11 +21,13 @@ from lakebed.index.base import pending_resizes
 from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.key_repetitions import KeyRepetitions
 from lakebed.index.registry import check_partition_counts
+from lakebed.merge.row_checks import RowChecks
 from lakebed.merge.shares import without_counts
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import IS_DELETED_COLUMN, RECORD_INDEX, Action, FileGroupId, Instant, path_in
 from lakebed.operations.callbacks import call_back
+from lakebed.operations.checks import Judged
 from lakebed.operations.context import CONCURRENCY, TableSchema, WriteContext, schema_for_write
 from lakebed.operations.growth import Growth, planned_growth
 from lakebed.operations.once import check_once
@@ -33,6 +35,7 @@ from lakebed.operations.placement import Layout, Placed, placed
 from lakebed.operations.plan import WritePlan, waiting_services
 from lakebed.operations.precommit import Validation, check_engine, validate, validations_of
 from lakebed.operations.result import StageTimes, WriteResult
+from lakebed.operations.table_checks import refuse_broken_table
 from lakebed.operations.uniqueness import uniqueness_of
 from lakebed.operations.write import RowMatch, Write, prepare
 from lakebed.operations.write_transaction import WriteTransaction
@@ -180,6 +183,10 @@ class Verb(ABC):
         """The columns that the incoming rows do not have; rows of existing keys retain their stored values."""
         return ()
 
+    def checks(self, context: WriteContext, schema: TableSchema) -> RowChecks | None:
+        """The checks of the table that the tasks make of the rows; None if there are none."""
+        return None
+
     def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
         """The rows with their locations."""
         return placed(write, prepared)
@@ -205,10 +212,11 @@ class Verb(ABC):
 @dataclass(frozen=True, kw_only=True)
 class RowsVerb(Verb):
     """A write of the caller's rows: with all the table's columns, or `partial` rows, which leave the other columns
-    unchanged."""
+    unchanged. `judged` is what the table's checks found in them."""
 
     rows: Rows
     partial: bool = False
+    judged: Judged | None = None
 
     def incoming(self, context: WriteContext) -> Rows:
         return self.rows
@@ -220,8 +228,16 @@ class RowsVerb(Verb):
         present = set(context.engine.schema(self.rows).names) if self.partial else set(schema.data.names)
         return tuple([name for name in schema.data.names if name not in present])
 
+    def checks(self, context: WriteContext, schema: TableSchema) -> RowChecks | None:
+        return None if self.judged is None else self.judged.in_tasks
+
     def prepare(self, write: Write) -> Rows:
         return prepare(write.context, self.rows, write.schema)
+
+    def report(self, result: WriteResult, statuses: Sequence[WriteStatus], moved: Mapping[int, int]) -> WriteResult:
+        if self.judged is None or not self.judged.broken:
+            return result
+        return replace(result, quarantined=self.judged.rejected, broken_checks=self.judged.broken)
 
     def growth(self, context: WriteContext) -> Growth | None:
         allowed = context.settings.grow_buckets and not self.new_groups_only
@@ -255,11 +271,15 @@ class WrittenFiles:
         return PendingCommit(tx.instant, tx.action, metadata)
 
     def commit(self) -> Instant:
-        """Commit the write: validators, conflicts, metadata table, index. Raises `CommitConflict` or
-        `ValidationFailed`, and nothing is visible then."""
+        """Commit the write: validators, checks of the table as a whole, conflicts, metadata table, index. Raises
+        `CommitConflict`, `ValidationFailed` or `CheckFailed`, and nothing is visible then."""
         if self.validations:
             table = snapshot_of(self.tx.storage, self.tx.config, self.tx.load())
             validate(self.write.context, self.validations, table, table.with_pending(self.pending()))
+        if self.tx.config.table_checks:
+            self.tx.judged_timeline = timeline = self.tx.load()
+            table = snapshot_of(self.tx.storage, self.tx.config, timeline)
+            refuse_broken_table(self.write.context, table.with_pending(self.pending()))
         done = self.tx.commit(self.statuses, self.write.schema.avro, {**self.replaced, **self.split})
         self.times.mark("commit")
         return done
@@ -301,12 +321,12 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
     if context.stream_batch is not None:
         check_once(context.opened.timeline, context.stream_batch, repeatable=verb.repeatable)
     validations = validations_of(context.settings.validation) if context.settings.validation.validators else ()
-    if validations:
+    if validations or context.config.table_checks:
         check_engine(context)
     refuse_clustered_groups(context, verb)
     growth = verb.growth(context)
     keeps_lock = growth is None and context.stage is None and is_remote(context.storage) and context.has_appended_groups
-    keeps_lock = keeps_lock and not context.engine.is_distributed
+    keeps_lock = keeps_lock and not (context.engine.is_distributed or context.config.table_checks)
     keeps_lock = keeps_lock and _is_small(context, verb.incoming(context))
     checks_keys = verb.unique and context.stores_keys and context.index.hashing is None
     with WriteTransaction(
@@ -314,6 +334,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         action_of(context.config, verb),
         verb.operation,
         planned_index=context.opened.index_settings,
+        planned_checks=context.config.checks,
         unique=uniqueness_of(context.index) if checks_keys else "nowhere",
         non_blocking=context.is_non_blocking and not verb.new_groups_only,
         looks_up=verb.match.looks_up,
@@ -435,4 +456,7 @@ def action_of(config: TableConfig, verb: Verb) -> Action:
 def _write(context: WriteContext, verb: Verb, snapshot: Snapshot, instant: str) -> Write:
     schema = verb.schema(context, snapshot)
     absent = verb.absent(context, schema)
-    return Write(context, snapshot, schema, verb.operation, instant, verb.match, verb.new_groups_only, absent)
+    checks = verb.checks(context, schema)
+    return Write(
+        context, snapshot, schema, verb.operation, instant, verb.match, verb.new_groups_only, absent, checks=checks
+    )

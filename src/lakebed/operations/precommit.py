@@ -140,13 +140,14 @@ def is_on_spark(context: WriteContext) -> bool:
 
 
 @contextmanager
-def _runner(context: WriteContext, before: Scan, after: Scan) -> Generator[tuple[Runner, Names]]:
+def runner(spark: SparkSession | None, scans: Sequence[Scan]) -> Generator[tuple[Runner, tuple[str, ...]]]:
+    """The engine that runs queries over the rows of some reads, and the name by which it knows each of them: the
+    session, or DuckDB without one."""
     number = uuid.uuid4().hex
-    names = (f"lakebed_before_{number}", f"lakebed_after_{number}")
-    if is_on_spark(context):
-        spark = context.spark
+    names = tuple(f"lakebed_{at}_{number}" for at in range(len(scans)))
+    if spark is not None:
         try:
-            for name, scan in zip(names, (before, after), strict=True):
+            for name, scan in zip(names, scans, strict=True):
                 scan.in_session(spark).to_spark().createOrReplaceTempView(name)
             yield _OnSpark(spark), names
         finally:
@@ -157,7 +158,7 @@ def _runner(context: WriteContext, before: Scan, after: Scan) -> Generator[tuple
     from lakebed.read.dataset import TableDataset
 
     with connect() as connection:
-        for name, scan in zip(names, (before, after), strict=True):
+        for name, scan in zip(names, scans, strict=True):
             connection.register(name, TableDataset(scan))
         yield _OnDuckDB(connection), names
 
@@ -182,9 +183,9 @@ def validate(context: WriteContext, validations: Sequence[Validation], before: S
     if not paths:
         return
     scans = [SliceScan(view, view.file_slices(paths), after, meta=True) for view in (before, after)]
-    with _runner(context, *scans) as (runner, names):
+    with runner(context.spark if is_on_spark(context) else None, scans) as (engine, (name_before, name_after)):
         for validation in validations:
-            failure = _checked(partial(_failure, validation, runner, names), validation)
+            failure = _checked(partial(_failure, validation, engine, (name_before, name_after)), validation)
             if failure is None:
                 continue
             if context.settings.validation.failure_policy == "FAIL":

@@ -47,7 +47,7 @@ def find_refused(rows: pa.Table, check: Callable[[pa.Table], object]) -> list[tu
 def _take_in(context: WriteContext, rows: pa.Table) -> None:
     """Run the steps of a write before its files. Raises `InvalidRecord` for rows that the write refuses."""
     settings = context.settings
-    admitted = admitted_rows(context, rows, "INSERT" if not settings.partial else "UPSERT", _MATCH)
+    admitted = admitted_rows(context, rows, "INSERT" if not settings.partial else "UPSERT", _MATCH).rows
     schema = schema_for_write(context, context.opened, admitted, partial=settings.partial)
     present = set(context.engine.schema(admitted).names)
     intake = Intake(

@@ -72,8 +72,9 @@ class WriteResult(Printed):
     commit is left that does. `joined` is how many upserts of this process the commit has
     (`lakebed.write.group.commit`). Where it has others, the counts of rows are those of this upsert, `files` and
     `bytes` those of the file groups that its rows went to, and the times, `lookup` and the lines of text are those of
-    the commit; the upsert that ran the table services has their lines. `log_weights` is what the log files of the file
-    slices weigh that the commit appended to.
+    the commit; the upsert that ran the table services has their lines. `quarantined` rows broke a check of the table
+    and went to `t.rejects` instead; `broken_checks` has the number of rows that broke each check that does not stop a
+    write. `log_weights` is what the log files of the file slices weigh that the commit appended to.
 
     >>> import lakebed, pyarrow as pa
     >>> rows = pa.table({"id": [1, 2], "at": [1, 1]})
@@ -106,6 +107,8 @@ class WriteResult(Printed):
     dry_run: bool = False
     skipped: bool = False
     joined: int = 1
+    quarantined: int = 0
+    broken_checks: Mapping[str, int] = field(default_factory=dict)
     log_weights: tuple[LogWeight, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
@@ -185,6 +188,8 @@ class WriteResult(Printed):
             "dry_run": self.dry_run,
             "skipped": self.skipped,
             "joined": self.joined,
+            "quarantined": self.quarantined,
+            "broken_checks": dict(self.broken_checks),
         }
 
     def __str__(self) -> str:
@@ -228,7 +233,9 @@ class WriteResult(Printed):
         rolled_back = [f"rolled back {instant}, which had not completed" for instant in self.rolled_back]
         is_blind = self.duplicates is None and self.operation == "insert"
         duplicates = [_NOT_COUNTED] if is_blind else []
-        return [*duplicates, *self.schema_changes, *self.bucket_changes, *rolled_back, *self.services]
+        broken = [f"{count_text(rows, 'row')} broke the check {name}" for name, rows in self.broken_checks.items()]
+        broken += [f"quarantined: {count_text(self.quarantined, 'row')}, in t.rejects"] if self.quarantined else []
+        return [*duplicates, *broken, *self.schema_changes, *self.bucket_changes, *rolled_back, *self.services]
 
     def _repr_html_(self) -> str:
         cells = {

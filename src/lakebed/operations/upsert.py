@@ -10,6 +10,7 @@ from typing import Any
 
 from lakebed.engine.base import Rows
 from lakebed.errors import UnsupportedFeature
+from lakebed.operations.checks import Judged, judged_rows, warn_of_broken
 from lakebed.operations.context import (
     WriteContext,
     check_similar_names,
@@ -22,6 +23,7 @@ from lakebed.operations.context import (
 from lakebed.operations.pipeline import RowsVerb, admit, explain, refuse_clustered_groups, run
 from lakebed.operations.placement import Placed, TaskLayout, placed
 from lakebed.operations.plan import WritePlan
+from lakebed.operations.rejects import keep_rejects
 from lakebed.operations.result import WriteResult
 from lakebed.operations.write import RowMatch, Write, check_partitions
 
@@ -31,7 +33,7 @@ def upsert(context: WriteContext, data: Any) -> WriteResult:
     settings = context.settings
     if settings.drop_duplicates or settings.dup_policy != "none":
         return insert(context, data)
-    return run(context, _upsert(context, data))
+    return run_judged(context, _upsert(context, data))
 
 
 def _check_partial(context: WriteContext, operation: str) -> None:
@@ -69,8 +71,11 @@ def insert(context: WriteContext, data: Any) -> WriteResult:
         match = RowMatch("none", settings.combine_before_insert)
     else:
         match = RowMatch("keys")
-    rows = admitted_rows(context, data, "INSERT", match)
-    return run(context, RowsVerb(operation="INSERT", match=match, rows=rows, unique=match.looks_up, repeatable=False))
+    judged = admitted_rows(context, data, "INSERT", match)
+    verb = RowsVerb(
+        operation="INSERT", match=match, rows=judged.rows, judged=judged, unique=match.looks_up, repeatable=False
+    )
+    return run_judged(context, verb)
 
 
 def explain_upsert(context: WriteContext, data: Any) -> WritePlan:
@@ -84,12 +89,23 @@ def _upsert(context: WriteContext, data: Any) -> RowsVerb:
     # Rows of one key are always combined, since a key that comes twice would be stored twice; the shuffle by file
     # group brings them together anyhow, so that leaving it out would save nothing.
     match = RowMatch("keys")
-    rows = admitted_rows(context, data, "UPSERT", match)
-    return RowsVerb(operation="UPSERT", match=match, rows=rows, partial=context.settings.partial)
+    judged = admitted_rows(context, data, "UPSERT", match)
+    partial = context.settings.partial
+    return RowsVerb(operation="UPSERT", match=match, rows=judged.rows, judged=judged, partial=partial)
 
 
-def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMatch) -> Rows:
-    """The caller's rows; data that can be refused is refused here, before the write begins."""
+def run_judged(context: WriteContext, verb: RowsVerb) -> WriteResult:
+    """Run a write of rows that the table's checks have judged: those that were quarantined are written to the table of
+    rejects first."""
+    if verb.judged is not None:
+        keep_rejects(context, verb.judged)
+        warn_of_broken(context, verb.judged.broken)
+    return run(context, verb)
+
+
+def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMatch) -> Judged:
+    """The caller's rows, judged by the table's checks; data that can be refused is refused here, before the write
+    begins."""
     admit(context, operation)
     settings = context.settings
     if settings.partial:
@@ -103,7 +119,12 @@ def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMa
         warn_of_unknown_stats_columns(context.storage, context.config.name, settings.stats_columns, schema.data)
     check_similar_names(context, rows)
     check_partitions(context, rows)
-    return rows
+    if not context.config.checks:
+        return Judged(rows)
+    present = set(context.engine.schema(rows).names)
+    return judged_rows(
+        context, rows, schema.data, [name for name in schema.data.names if settings.partial and name not in present]
+    )
 
 
 def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
@@ -112,8 +133,11 @@ def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
     Where the index hashes keys, rows go to their file groups; an existing one takes them in, in addition to its rows.
     """
     match = RowMatch("none", context.settings.combine_before_insert)
-    rows = admitted_rows(context, data, "BULK_INSERT", match)
-    return run(context, BulkInsert(operation="BULK_INSERT", match=match, rows=rows, unique=False, repeatable=False))
+    judged = admitted_rows(context, data, "BULK_INSERT", match)
+    verb = BulkInsert(
+        operation="BULK_INSERT", match=match, rows=judged.rows, judged=judged, unique=False, repeatable=False
+    )
+    return run_judged(context, verb)
 
 
 @dataclass(frozen=True, kw_only=True)

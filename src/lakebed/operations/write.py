@@ -20,6 +20,7 @@ from lakebed.handles.group_writer import GroupWriter
 from lakebed.handles.matched import KeyedClauses
 from lakebed.index.base import key_hash_of
 from lakebed.merge.incoming import Intake
+from lakebed.merge.row_checks import RowChecks
 from lakebed.merge.row_merge import OnMatch
 from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import IS_DELETED_COLUMN, MEMBER, PARTITION_PATH, RECORD_KEY
@@ -108,7 +109,7 @@ class Write:
     began. With `new_groups_only` its rows are written to new file groups only. `absent` are columns that they do not
     have, for which existing keys retain their values; `early` finds other writers of a file group. With `clauses` the
     rows are the source rows of a MERGE, with `stored` they are stored rows. With `growth` buckets are split. With
-    `reveals` rows of new keys are visible whatever was deleted."""
+    `reveals` rows of new keys are visible whatever was deleted. `checks` are those that the tasks make of the rows."""
 
     context: WriteContext
     snapshot: Snapshot
@@ -123,6 +124,7 @@ class Write:
     stored: bool = False
     growth: Growth | None = None
     reveals: bool = False
+    checks: RowChecks | None = None
 
     def group_job(self) -> GroupJob:
         """The common data of the file groups of this write, ready to be sent to tasks."""
@@ -142,6 +144,7 @@ class Write:
             absent=self.absent,
             null_ordering=settings.null_ordering,
             once_a_file=self.match.on_match == "keys" and self.clauses is None,
+            checks=self.checks,
         )
         return GroupJob(
             reader=self.snapshot.reader,

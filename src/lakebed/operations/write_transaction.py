@@ -48,6 +48,7 @@ from lakebed.operations.leftovers import delete_data_files
 from lakebed.operations.once import check_once
 from lakebed.operations.transaction import Transaction
 from lakebed.operations.uniqueness import Uniqueness, check_unique
+from lakebed.properties.checks import Check
 from lakebed.properties.file import update_table_config
 from lakebed.slices.recorded_slices import RecordedSlices
 from lakebed.slices.snapshot import Snapshot
@@ -80,20 +81,23 @@ class WriteTransaction(Transaction):
 
     A `non_blocking` write lets others append to the file groups that it appends to. `planned_index` has the index
     settings of the time when the write was planned: under other settings its rows would belong elsewhere. `new_index`
-    is the index that the table gets by this instant. A write that does not look keys up (`looks_up`) may store a key
-    again. A `repeatable` write leaves the same rows when it is done twice. `plain_keys` are key fields whose texts
-    files are asked about. After the commit `duplicates` has the number of rows whose key is stored another time, None
-    if unknown.
+    is the index that the table gets by this instant. `planned_checks` are the checks that its rows have passed. A write
+    that does not look keys up (`looks_up`) may store a key again. A `repeatable` write leaves the same rows when it is
+    done twice. `plain_keys` are key fields whose texts files are asked about. After the commit `duplicates` has the
+    number of rows whose key is stored another time, None if unknown. `judged_timeline` is the timeline for which the
+    checks of the table as a whole hold.
     """
 
     unique: Uniqueness = field(default="nowhere", kw_only=True)
     planned_index: Settings | None = field(default=None, kw_only=True)
+    planned_checks: tuple[Check, ...] | None = field(default=None, kw_only=True)
     new_index: Index | None = field(default=None, kw_only=True)
     non_blocking: bool = field(default=False, kw_only=True)
     looks_up: bool = field(default=True, kw_only=True)
     repeatable: bool = field(default=True, kw_only=True)
     plain_keys: tuple[str, ...] = field(default=(), kw_only=True)
     duplicates: int | None = field(default=None, init=False)
+    judged_timeline: Timeline | None = field(default=None, init=False)
     _started: StartedAt | None = field(default=None, init=False)
     _may_be_shown: bool = field(default=False, init=False)
     _local: LocalWrite | None = field(default=None, init=False)
@@ -103,7 +107,7 @@ class WriteTransaction(Transaction):
     def request(self, body: bytes = b"", *, instant: str = "") -> None:
         """Take an instant (or use `instant`, for a commit with a fixed one), start the heartbeat, and write the
         requested instant."""
-        self._refuse_other_index(self.view(self.timeline))
+        self._refuse_other_settings(self.view(self.timeline))
         self.instant = instant or self.clock.next(after=self.greatest_time())
         self._started = StartedAt.of(self.timeline)
         opened_ahead = in_background(self._open_files_ahead) if is_remote(self.storage) else None
@@ -158,7 +162,7 @@ class WriteTransaction(Transaction):
             with suppress(LakebedError, OSError):  # its first user opens it again, and reports the error
                 metadata.open_ahead(used)
 
-    def _refuse_other_index(self, view: Snapshot) -> None:
+    def _refuse_other_settings(self, view: Snapshot) -> None:
         now = view.index_settings
         if self.planned_index is not None and now != self.planned_index:
             raise CommitConflict(
@@ -166,6 +170,26 @@ class WriteTransaction(Transaction):
                 hint="Nothing of it is visible; run it again, by the index that the table has now.",
                 context={"planned": dict(self.planned_index), "table": now},
                 kind=ConflictKind.TABLE,
+            )
+
+        if self.planned_checks is not None and view.config.checks != self.planned_checks:
+            raise CommitConflict(
+                f"the checks of table {self.config.name!r} were changed while this write was planned or written",
+                hint="Nothing of it is visible; run it again, under the checks that the table has now.",
+                context={"checks": [check.name for check in view.config.checks]},
+                kind=ConflictKind.TABLE,
+            )
+
+    def _refuse_other_commits(self, timeline: Timeline) -> None:
+        """Raise `CommitConflict` if another commit completed since the checks of the table as a whole were evaluated:
+        they may be false for the rows of both."""
+        judged = self.judged_timeline
+        if judged is not None and judged.commits != timeline.commits:
+            raise CommitConflict(
+                f"another writer committed to table {self.config.name!r} while the checks of the table as a whole were"
+                " evaluated",
+                hint="Nothing of this write is visible. Run it again: retries=3 on a write method does that.",
+                context={"checks": [check.name for check in self.config.table_checks]},
             )
 
     def early_conflicts(self) -> EarlyConflicts | None:
@@ -210,7 +234,8 @@ class WriteTransaction(Transaction):
                 self._view = now = now.with_slices_of(self.snapshot)  # as they were under the first lock
             self._check_pending(now.timeline)
             self._check_others(written, now.timeline)
-            self._refuse_other_index(now)
+            self._refuse_other_settings(now)
+            self._refuse_other_commits(now.timeline)
             if has_completion_times(self.config.version):
                 self._copied_as = frozenset(resizes.children.values())
             if lost := self.unnamed(metadata, markers):  # of lost task attempts; before version 8 their log files stay

@@ -23,6 +23,7 @@ from lakebed.config.option_table import (
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.expressions.key_generators import KINDS_OF_CLASSES, KeyGenerator, KeyGeneratorSpec, key_generator
 from lakebed.model import HOODIE, RECORD_INDEX, SECONDARY_INDEX, has_completion_times
+from lakebed.properties.checks import Check, checks_in
 from lakebed.sharing import once
 
 if TYPE_CHECKING:
@@ -416,6 +417,16 @@ class TableConfig:
         reserved_keys = (INDEX_REASON, INDEX_CHANGES, INDEX_REPEATED, INDEX_CHECKED, *_INDEX_WRITES)
         noted = {k: v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX) and k not in reserved_keys}
         return {k.removeprefix(INDEX_PREFIX): v for k, v in noted.items()}
+
+    @once
+    def checks(self) -> tuple[Check, ...]:
+        """The conditions that rows, and the table as a whole, have to fulfil, by name."""
+        return checks_in(self.properties)
+
+    @once
+    def table_checks(self) -> tuple[Check, ...]:
+        """The conditions on aggregates of all rows."""
+        return tuple(check for check in self.checks if check.on == "table")
 
     @once
     def has_index_changes(self) -> bool:

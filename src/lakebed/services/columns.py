@@ -17,7 +17,9 @@ from lakebed.errors import CommitConflict, ConflictKind, SchemaConflict, Unsuppo
 from lakebed.metadata_records.definitions import load_definitions
 from lakebed.metadata_records.layout import COLUMN_STATS, PARTITION_STATS
 from lakebed.model import ALTER_OPERATION, Action, Instant
+from lakebed.operations.checks import condition_of
 from lakebed.operations.context import WriteContext, refuse_reserved
+from lakebed.operations.table_checks import columns_of_check
 from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.properties.features import check_write
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, check_avro_names
@@ -259,6 +261,17 @@ def _check_free(context: WriteContext, snapshot: Snapshot, change: ColumnChange,
                 f"column {path} cannot be {_PAST[change.verb]}: the index {name} goes by it",
                 hint=f"drop the index first: t.indexes.drop({name!r}), and create it again after the change",
                 context={"column": path, "index": name},
+            )
+    for check in snapshot.config.checks:
+        is_of_rows = check.on == "row"
+        columns = list(condition_of(check, snapshot.schema).columns) if is_of_rows else columns_of_check(check)
+        if change.verb == "widen" and is_of_rows:
+            condition_of(check, changed_schema.schema)  # which the wider type may not fit
+        elif change.verb != "widen" and _meets(path, columns):
+            raise SchemaConflict(
+                f"column {path} cannot be {_PAST[change.verb]}: the check {check.name} ({check.condition}) names it",
+                hint=f"drop the check first: t.checks.drop({check.name!r}), and add it again after the change",
+                context={"column": path, "check": check.name},
             )
     if change.verb == "widen":
         return

@@ -25,6 +25,7 @@ from lakebed.statements.commands import (
     table_of,
     text_of,
 )
+from lakebed.statements.constraints import parse_constraint
 from lakebed.statements.parts import Parts, QueryText
 from lakebed.statements.sources import Sources
 from lakebed.statements.statement import Reference, Statement
@@ -42,7 +43,8 @@ _TRUNCATE = "write TRUNCATE TABLE t, or TRUNCATE TABLE t PARTITION (column = val
 _ALTER = (
     "write ALTER TABLE t ADD COLUMNS (column type), DROP COLUMN c, RENAME COLUMN a TO b, ALTER COLUMN c TYPE type,"
     " ALTER COLUMN c COMMENT 'text', ALTER COLUMN c FIRST, SET TBLPROPERTIES (key = value),"
-    " UNSET TBLPROPERTIES (key), DROP PARTITION (column = value) or RENAME TO db.table"
+    " UNSET TBLPROPERTIES (key), ADD CONSTRAINT name CHECK (condition), DROP CONSTRAINT name,"
+    " ALTER COLUMN c SET NOT NULL, DROP PARTITION (column = value) or RENAME TO db.table"
 )
 
 
@@ -431,6 +433,9 @@ def _alter(cursor: CommandCursor, table: Reference) -> Command:
         to = cursor.name("table")
         cursor.end()
         return RenameTable(table, to if "." in to else f"{table.name.rpartition('.')[0]}.{to}")
+    constraint = parse_constraint(cursor, table)
+    if constraint is not None:
+        return constraint
     changes = tuple(_column_changes(cursor))
     if not changes:
         raise cursor.wrong(start, f"{cursor.word or 'nothing'} is no change of a table")

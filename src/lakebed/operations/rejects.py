@@ -1,0 +1,144 @@
+"""The table of rejects: rows that a check kept out of a table, complete, with the names of the checks and the time.
+
+It is a table of its own below the `.hoodie` folder of the table, made by the first row that comes to it. A row has an
+id that follows from its values, so that a write that is run again leaves it there once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.config.options import resolve_options, with_table_settings
+from lakebed.config.settings import TableSettings
+from lakebed.engine.base import Rows, Task
+from lakebed.errors import TableNotFound
+from lakebed.expressions.base import RowExpression
+from lakebed.format.hashes import java_hash, java_list_hash
+from lakebed.index.ranking import TableProfile
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.model import HOODIE
+from lakebed.operations.checks import QUARANTINED, Judged
+from lakebed.operations.context import WriteContext, schema_for_write
+from lakebed.operations.create import create
+from lakebed.operations.pipeline import RowsVerb, run
+from lakebed.operations.write import RowMatch
+from lakebed.properties.file import load_table_config
+from lakebed.properties.table_config import TableConfig
+from lakebed.schema.assignment import project_incoming
+from lakebed.schema.java_text import to_java_text
+from lakebed.storage.base import Storage
+from lakebed.storage.folder import FolderStorage
+
+REJECTS_FOLDER = f"{HOODIE}/lakebed_rejects"
+_MISSING_AS_NULL = {"hoodie.write.set.null.for.missing.columns": "true"}
+
+
+def time_column(name: str, rows: int) -> tuple[pa.Field, pa.Array]:
+    """A column with the present time in each row: when a row was put aside."""
+    field = pa.field(name, pa.timestamp("us", "UTC"))
+    return field, pa.repeat(pa.scalar(time.time_ns() // 1000, pa.int64()).cast(field.type), rows)
+
+
+def rejects_storage(storage: Storage) -> Storage:
+    """The storage of the table of rejects of the table in `storage`."""
+    return FolderStorage(storage, REJECTS_FOLDER)
+
+
+def rejects_schema(columns: pa.Schema) -> pa.Schema:
+    """The columns of the table of rejects of a table with these columns."""
+    row = pa.struct([field.with_nullable(True).remove_metadata() for field in columns])
+    return pa.schema(
+        [
+            pa.field("id", pa.string(), nullable=False),
+            ("check", pa.string()),
+            ("rejected_at", pa.timestamp("us", "UTC")),
+            ("row", row),
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rejected:
+    """A task function that makes rows of the table of rejects of quarantined rows."""
+
+    schema: pa.Schema
+    key: RowExpression | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+        columns = pa.schema([field.with_nullable(True) for field in self.schema])
+        for batch in batches:
+            rows = project_incoming(batch, columns)
+            keys = pa.repeat(pa.scalar(""), batch.num_rows) if self.key is None else self.key.arrow(batch)
+            _, times = time_column("rejected_at", batch.num_rows)
+            row = pa.StructArray.from_arrays(rows.columns, fields=list(rejects_schema(self.schema).field("row").type))
+            ids = _ids(pc.fill_null(keys, ""), batch.column(QUARANTINED), rows)
+            yield pa.RecordBatch.from_arrays(
+                [ids, batch.column(QUARANTINED), times, row], schema=rejects_schema(self.schema)
+            )
+
+
+def _ids(keys: pa.Array, checks: pa.Array, rows: pa.RecordBatch) -> pa.Array:
+    """A text for each row that follows from its key, its checks and its values: rows of one key that differ have
+    different ones, up to a chance of 2**-64."""
+    texts = [_text(column) for column in rows.columns]
+    hashes = np.stack(
+        [
+            java_list_hash([java_hash(text) for text in texts]).astype(np.uint32),
+            java_list_hash([java_hash(pc.utf8_reverse(text)) for text in reversed(texts)]).astype(np.uint32),
+        ]
+    ).astype(np.uint64)
+    numbers = pa.array((hashes[0] << np.uint64(32)) | hashes[1], pa.uint64()).cast(pa.string())
+    return pc.binary_join_element_wise(keys, checks, numbers, "|")
+
+
+def _text(values: pa.Array) -> pa.Array:
+    """The values as texts; those of nested columns one by one, for which Arrow has no text."""
+    if pa.types.is_nested(values.type):
+        return pa.array([str(value) for value in values.to_pylist()], pa.string())
+    if pa.types.is_binary(values.type) or pa.types.is_fixed_size_binary(values.type):
+        return pa.array([value.hex() if value is not None else None for value in values.to_pylist()], pa.string())
+    return to_java_text(values)
+
+
+def keep_rejects(context: WriteContext, judged: Judged) -> None:
+    """Write the quarantined rows of a write to the table of rejects. The write calls it before it begins: a row is lost
+    by neither if one of the two fails."""
+    if judged.quarantined is None:
+        return
+    engine = context.engine
+    columns = schema_for_write(context, context.opened, judged.rows, partial=context.settings.partial).data
+    key = None if context.makes_keys else context.keys.record_key
+    rows = engine.map(judged.quarantined, _Rejected(columns, key), rejects_schema(columns))
+    _upsert(context, rows, columns)
+
+
+def _upsert(context: WriteContext, rows: Rows, columns: pa.Schema) -> None:
+    storage, engine = rejects_storage(context.storage), context.engine
+    try:
+        config = load_table_config(storage)
+    except TableNotFound:
+        config = _created(storage, context.config, columns)
+    options = with_table_settings(resolve_options(_MISSING_AS_NULL), config.properties)
+    rejects = WriteContext(open_snapshot(storage, config), engine, options)
+    run(rejects, RowsVerb(operation="UPSERT", match=RowMatch("keys"), rows=rows))
+
+
+def _created(storage: Storage, config: TableConfig, columns: pa.Schema) -> TableConfig:
+    return create(
+        storage,
+        rejects_schema(columns),
+        settings=TableSettings(name=f"{config.name}_rejects", key_fields=("id",)),
+        index="simple",
+        buckets=None,
+        hash_fields=(),
+        update_partition_path=None,
+        partition_buckets=None,
+        properties={},
+        profile=TableProfile,
+    )
