@@ -87,6 +87,7 @@ EXAMPLES = {
         "load trips rows.parquet --key id --partition-by city,day",
         "load trips rows.csv --key id --ordering ts --type mor --index bucket --buckets 8",
     ),
+    "clone": ("clone trips trial", "clone s3://lake/trips s3://lake/trips_copy --deep"),
     "convert": (
         "convert s3://lake/delta/trips trips --key id",
         "convert folder/ trips --key id --partition-by city",

@@ -1,4 +1,4 @@
-"""`lakebed create`, `describe`, `list-tables`, `drop`, `load`, `convert`, `configure`; and `lakebed timeline`,
+"""`lakebed create`, `describe`, `list-tables`, `drop`, `load`, `convert`, `clone`, `configure`; and `lakebed timeline`,
 `files`."""
 
 from __future__ import annotations
@@ -222,6 +222,24 @@ def convert(
             **options,
         )
     _show_new(table, output)
+
+
+def clone(
+    uri: Uri,
+    target: Annotated[str, typer.Argument(help="The new table: a path or a URI.", show_default=False)],
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Copy the rows. Without it the clone reads the files of the table.")
+    ] = False,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Make a table with the rows that another one has now. Writes to either never touch the other. Without --deep no
+    row is copied, and a savepoint of the table keeps the files that the clone reads."""
+    table = open_table(uri, storage_option)
+    with working(f"cloning {uri}"):
+        new = table.clone(target, deep=deep, options=pairs(option, "--option"))
+    _show_new(new, output)
 
 
 def _create_options(
