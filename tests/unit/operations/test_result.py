@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -106,8 +107,8 @@ def test_a_notebook_shows_the_first_rows_of_a_read(make: Make, count: int) -> No
     for read in (table.scan(), table.changes("000"), table.scan().limit(20)):
         shown = read._repr_html_()
         assert shown.startswith(f"<pre>{html.escape(read.explain(), quote=False)}</pre><table>")
-        assert shown.count("<tr><td>") == 10
-        assert "<td>&lt;3&gt;</td>" in shown
+        assert shown.count("<tr><td ") == 10
+        assert ">&lt;3&gt;</td>" in shown
         assert ("the first 10 rows; to_arrow() reads all" in shown) == (count > 10)
 
 
@@ -116,7 +117,7 @@ def test_a_notebook_shows_what_changed_of_each_row_of_a_change_log(make: Make) -
     table.upsert(rows((1, "c0", "<a>", 1), (2, "c0", "b", 1)))
     table.upsert(rows((1, "c0", "c", 2)))
     table.delete([2])
-    shown = table.cdc("000")._repr_html_()
+    shown = re.sub(r' style="text-align:\w+"', "", table.cdc("000")._repr_html_())
     first, second, third = (instant.time for instant in table.timeline)
     expected = [
         f"<td>i</td><td>{first}</td><td>1</td><td>c0</td><td>&lt;a&gt;</td><td>1</td>",
