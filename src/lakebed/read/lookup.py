@@ -397,7 +397,8 @@ class KeySearch:
             return self.candidates.indexed.groups[file_slice.partition, file_slice.file_id]
         if self.lookup.partitions is None:
             return self._sorted_keys
-        in_partition = pc.and_(pc.equal(self.lookup.partitions, file_slice.partition), pc.is_valid(self.lookup.texts))
+        path = text_scalar(file_slice.partition)
+        in_partition = pc.and_(pc.equal(self.lookup.partitions, path), pc.is_valid(self.lookup.texts))
         return _in_order(plain_texts(self.lookup.texts.filter(in_partition).unique()))
 
     @once
