@@ -711,6 +711,14 @@ class Table:
         """
         return self.scan().head(rows)
 
+    def sample(self, rows: int = 5, *, seed: int | None = None) -> pa.Table:
+        """Rows chosen at random, as an Arrow table; the same `seed` chooses the same. The table is read as a whole.
+
+        >>> t.sample(2).num_rows
+        2
+        """
+        return self.scan().sample(rows, seed=seed)
+
     def to_pandas(self, where: Any = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """The rows, or those that fulfil a condition, as a pandas DataFrame: `scan(columns, where).to_pandas()`.
 

@@ -27,7 +27,7 @@ KeyFields = Annotated[
 def key_texts(table: lakebed.Table, keys: Sequence[str] | None, fields: Sequence[str] | None) -> list[str]:
     """The texts of record keys, as users write them, from both ways in which a command takes them. Raises
     `BadParameter` where there is none, and for a key that lacks one of its fields."""
-    texts = [*(keys or ()), *_of_fields(table, fields or ())]
+    texts = [*(keys or ()), *(_of_fields(table, fields) if fields else ())]
     if not texts:
         raise typer.BadParameter("give a record key, or its fields: --key NAME=VALUE", param_hint="KEY")
     return texts

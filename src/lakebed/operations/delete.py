@@ -19,7 +19,7 @@ from lakebed.index.base import key_hash_of
 from lakebed.index.simple import positions_of
 from lakebed.merge.incoming import INCOMING_ORDERING
 from lakebed.merge.locations import STORED_LOCATION, BooleanLiteral
-from lakebed.model import DELETE, FILE_ID, FILE_NAME, PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.model import DELETE, FILE_ID, FILE_NAME, PARTITION_PATH, RECORD_INDEX, RECORD_KEY, FileSlice
 from lakebed.operations.context import (
     TableSchema,
     WriteContext,
@@ -123,7 +123,9 @@ def _looked_up(context: WriteContext, verb: AnyDelete) -> tuple[AnyDelete, int |
         keys = verb.keys if isinstance(verb, DeleteHashed) else engine.collect(verb.keys)
     if keys.num_rows > MAX_LOOKED_UP:
         return verb, None
-    in_partitions = isinstance(verb, DeleteRows) and not context.index.is_global
+    # a record index is asked for keys in all paths: one that has a row elsewhere counts as found
+    is_searched = isinstance(verb, DeleteRows) and not context.index.is_global
+    in_partitions = is_searched and RECORD_INDEX not in snapshot.config.metadata_partitions
     partitions = plain_texts(keys.column(PARTITION_PATH)) if in_partitions else None
     flags = are_stored(snapshot, LookupKeys(plain_texts(keys.column(RECORD_KEY)), partitions))
     return verb, None if pc.any(flags).as_py() else keys.num_rows

@@ -244,7 +244,7 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
         if pa.types.is_temporal(type_):
             kinds = set(map(type, values)) - {type(None)}
             if kinds == {str} or (kinds == {date} and pa.types.is_timestamp(type_)):
-                return pa.array(values)  # `_with_times` reads them
+                return pa.array(values, pa.string() if kinds == {str} else pa.date32())  # `_with_times` reads them
             check_times(values, type_)
         typed, kinds = pa.array(values, type_), set(map(type, values))
         # of its own type a value is exact; to infer the type of others, pyarrow imports pandas
@@ -397,7 +397,8 @@ class KeySearch:
             return self.candidates.indexed.groups[file_slice.partition, file_slice.file_id]
         if self.lookup.partitions is None:
             return self._sorted_keys
-        in_partition = pc.and_(pc.equal(self.lookup.partitions, file_slice.partition), pc.is_valid(self.lookup.texts))
+        path = text_scalar(file_slice.partition)
+        in_partition = pc.and_(pc.equal(self.lookup.partitions, path), pc.is_valid(self.lookup.texts))
         return _in_order(plain_texts(self.lookup.texts.filter(in_partition).unique()))
 
     @once
@@ -457,10 +458,16 @@ def are_stored(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
 
 
 def _exist(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
-    rows = _lookup_rows(snapshot, lookup)
+    search = KeySearch(snapshot, lookup, ())
+    indexed = search.candidates.indexed
+    if indexed is not None and not search.compares:
+        keys, paths = (plain_texts(indexed.locations.column(name)) for name in ("key", "partition"))
+    else:
+        rows = _found_rows(search)
+        keys, paths = (plain_texts(rows.column(name)) for name in ("key", "partition_path"))
     if lookup.partitions is None:
-        return pc.is_in(lookup.texts, value_set=plain_texts(rows.column("key")))
-    stored_pairs = _pair(plain_texts(rows.column("partition_path")), plain_texts(rows.column("key")))
+        return pc.is_in(lookup.texts, value_set=keys)
+    stored_pairs = _pair(paths, keys)
     return pc.is_in(_pair(lookup.partitions, lookup.texts), value_set=stored_pairs)
 
 
@@ -491,6 +498,11 @@ def _lookup_rows(snapshot: Snapshot, lookup: LookupKeys) -> pa.Table:
     candidates = search.candidates
     if candidates.indexed is not None and not search.compares:
         return _locations(candidates.indexed, candidates.slices)
+    return _found_rows(search)
+
+
+def _found_rows(search: KeySearch) -> pa.Table:
+    """The locations of the rows that a search finds in files."""
     tables: list[pa.Table] = []
     for file_slice, rows in search.run():
         if rows.num_rows:
