@@ -19,7 +19,10 @@ _URI = "memory://example/trips"
 # Their examples use the table `t` of the docstring of `Table`.
 _OF_TABLE = (
     "lakebed.table",
-    *(f"lakebed.table_{view}" for view in ("catalogs", "checks", "columns", "consumers", "indexes", "maintenance", "savepoints")),
+    *(
+        f"lakebed.table_{view}"
+        for view in ("catalogs", "checks", "columns", "consumers", "indexes", "maintenance", "savepoints")
+    ),
     "lakebed.table_versions",
     "lakebed.table_views",
 )

@@ -86,7 +86,16 @@ print(*sorted(name for name in sys.modules if name.startswith("lakebed.")))
 # Rooms, or modules, of which these calls run nothing.
 _NOT_FOR_WRITES = (
     *("statements", "queries", "diagnosis", "ingestion", "inspector", "spark_sink", "spark_source"),
-    *("cli", "loading", "maintenance", "table_maintenance", "table_indexes", "table_checks", "table_columns", "table_catalogs"),
+    *(
+        "cli",
+        "loading",
+        "maintenance",
+        "table_maintenance",
+        "table_indexes",
+        "table_checks",
+        "table_columns",
+        "table_catalogs",
+    ),
     *("read.cdc", "services.repair", "services.erasure", "services.restore", "filters.sql"),
 )
 _NOT_FOR_READS = (
