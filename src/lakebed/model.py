@@ -23,6 +23,8 @@ DELETE_OPERATIONS = ("D", "-U")
 IS_DELETED_COLUMN = "_hoodie_is_deleted"
 # The prefix of columns that lakebed adds while it works; users' columns cannot begin with it.
 DERIVED = "_lakebed_"
+# Before the name of a check, in the key of the table property that records it.
+CHECK_PREFIX = "lakebed.check."
 FILE_ID, INSTANT, DELETE = (f"{DERIVED}{name}" for name in ("file_id", "instant", "delete"))
 """Columns that an index adds to rows: the location of the row's key, and whether the key is deleted there."""
 MOVED, OPENED = f"{DERIVED}moved", f"{DERIVED}opened"

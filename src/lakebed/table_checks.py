@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -89,8 +90,15 @@ leave them out; t.checks lists the checks.
 
         def serve() -> Check:
             context = self._opened.context(None, options, "checks")
-            chosen = _free_name(context.opened, text, on) if condition is None else name
-            return add_check(context, Check(chosen, text, on, on_failure), validate=validate)
+            check = Check("new", text, on, on_failure)
+            if condition is None:
+                view = context.opened
+                columns = columns_of_check(check) if on == "table" else condition_of(check, view.schema).columns
+                parts = [_plain(column) for column in dict.fromkeys(columns)]
+                check = replace(check, name=_unused(view, "_".join([*(parts[:3] or ["table"]), "check"])))
+            else:
+                check = replace(check, name=name)
+            return add_check(context, check, validate=validate)
 
         return self._changed(serve)
 
@@ -184,14 +192,6 @@ leave them out; t.checks lists the checks.
         done: Check = self._opened.again(serve)
         self._opened.reload()
         return done
-
-
-def _free_name(view: Snapshot, condition: str, on: CheckedOn) -> str:
-    """A name for a condition, from its columns, that no check of the table has."""
-    check = Check("new", condition, on)
-    columns = columns_of_check(check) if on == "table" else condition_of(check, view.schema).columns
-    columns = list(dict.fromkeys(columns)) or ["table"]
-    return _unused(view, f"{'_'.join(map(_plain, columns[:3]))}_check")
 
 
 def _plain(column: str) -> str:

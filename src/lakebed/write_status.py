@@ -11,7 +11,6 @@ import pyarrow as pa
 from lakebed.errors import CheckFailed, from_json
 from lakebed.format.file_names import parse_log_file
 from lakebed.model import BaseFile, FileSlice, LogWeight, WriteStat
-from lakebed.properties.checks import joined
 
 LOOKUP_COUNTS = ("keys", "tagged", "files", "out_of_range", "filtered", "searched", "opened", "bytes")
 """The numbers in `WriteStatus.lookup`, by the names of `lakebed.index.base.KeyLookup`."""
@@ -166,6 +165,8 @@ def checked_statuses(collected: pa.Table) -> list[WriteStatus]:
     if failed:
         error = from_json(failed[0])
         if isinstance(error, CheckFailed):
+            from lakebed.properties.checks import joined
+
             others = map(from_json, failed[1:])
             error = joined([error, *(other for other in others if isinstance(other, CheckFailed))])
         if len(failed) > 1:

@@ -27,6 +27,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "engine.local._STREAMED_ROWS": (0, HUGE),
     "engine.local._TOGETHER": (1, HUGE),
     "storage.parallel._SMALL_FILE": (0, HUGE),
+    "operations.checks._BATCH_ROWS": (1, 1 << 20),
     "read.batches._MAX_WAITING_BYTES": (1, HUGE),
     "read.blobs.MAX_REQUEST_BYTES": (1, HUGE),
     "read.blobs.MAX_REQUEST_RANGES": (1, HUGE),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Conditions that every write to a table tests its rows by.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="The name of the check.")]
 Column = Annotated[str, typer.Argument(help="A column, or a field of a nested one, e.g. address.city.")]
-NoValidation = Annotated[bool, typer.Option("--no-validate", help="Do not read the stored rows first.")]
+Validate = Annotated[bool, typer.Option("--validate/--no-validate", help="Read the stored rows first, or not.")]
 
 
 @app.command("list")
@@ -38,7 +38,7 @@ def add(
     on_failure: Annotated[
         str, typer.Option(metavar="reject|quarantine|warn", help="What a write does with rows that break it.")
     ] = "reject",
-    no_validate: NoValidation = False,
+    validate: Validate = True,
 ) -> Check:
     """Add a check. The stored rows are read first: the check is refused if some break it."""
     return table.checks.add(
@@ -46,16 +46,16 @@ def add(
         condition,
         on=cast("CheckedOn", on),
         on_failure=cast("OnFailure", on_failure),
-        validate=not no_validate,
+        validate=validate,
         options=options,
     )
 
 
 @app.command()
 @table_command("requiring values in {column}")
-def require(table: lakebed.Table, options: dict[str, str], column: Column, no_validate: NoValidation = False) -> Check:
+def require(table: lakebed.Table, options: dict[str, str], column: Column, validate: Validate = True) -> Check:
     """Add the check that a column is not null."""
-    return table.checks.require(column, validate=not no_validate, options=options)
+    return table.checks.require(column, validate=validate, options=options)
 
 
 @app.command()

@@ -12,7 +12,6 @@ from lakebed.index.registry import index_of
 from lakebed.metadata_records.layout import ALL_PARTITIONS
 from lakebed.model import Action
 from lakebed.operations.context import WriteContext
-from lakebed.properties.checks import Check
 from lakebed.properties.features import features_of
 from lakebed.properties.file import mend_properties
 from lakebed.properties.table_config import TableConfig
@@ -202,7 +201,8 @@ def checks(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding]
     few bytes have to be read for a check, and with `verified` always."""
     for check in snapshot.config.checks:
         named = f"{check.name} ({check.condition})"
-        if not verified and _bytes_to_read(snapshot, check) > _READ_BYTES:
+        slices = snapshot.file_slices() if check.on == "table" else broken_rows(snapshot, check).plan.slices
+        if not verified and sum(file_slice.size for file_slice in slices) > _READ_BYTES:
             text = f"{named}: rows were not read; {command('maintenance doctor', uri, '--verify')} does"
             yield Finding(CHECKS, Severity.FINE, text)
             continue
@@ -213,13 +213,6 @@ def checks(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding]
         else:
             text = f"{run}: they were written without the check, or before it"
             yield Finding(CHECKS, severity, text, command("checks run", uri, check.name, "--output", "json"))
-
-
-def _bytes_to_read(snapshot: Snapshot, check: Check) -> int:
-    """The bytes of the file slices that may have rows which break a check."""
-    if check.on == "table":
-        return sum(file_slice.size for file_slice in snapshot.file_slices())
-    return sum(file_slice.size for file_slice in broken_rows(snapshot, check).plan.slices)
 
 
 def files(context: WriteContext, uri: str) -> Iterator[Finding]:

@@ -260,10 +260,10 @@ def refuse_broken(
     of_all = tuple(check for check in checks.checks if untouched.isdisjoint(check.columns))
     of_complete = tuple(check for check in checks.checks if check not in of_all)
     broken = BrokenRows(checks.table)
-    shown = rows.drop_columns(list(untouched & set(rows.column_names))) if partial.any() else rows
+    displayed = rows.drop_columns(list(untouched & set(rows.column_names))) if partial.any() else rows
     for part, excluded in ((of_all, deletes), (of_complete, deletes | partial)):
         for check, flags in replace(checks, checks=part).flags(rows, excluded):
-            broken.note(check.check, shown, flags, None)
+            broken.note(check.check, displayed, flags, None)
     if broken.counts:
         raise broken.error()
 

@@ -246,7 +246,7 @@ class Intake:
         position, member of a group commit), then the table's columns in the table's types; if all rows are deletes,
         only what a delete needs. Generated keys are made here. Raises an error for a null key or ordering value, and,
         after the last batch, `CheckFailed` for the rows of all batches that break a check."""
-        broken = BrokenRows("" if self.checks is None else self.checks.table)
+        broken = None if self.checks is None else BrokenRows(self.checks.table)
         for batch in batches:
             if self.auto_keys is not None:
                 batch = batch.set_column(
@@ -264,24 +264,23 @@ class Intake:
             names = data.schema.names if self.all_deletes else self.schema.names
             if not self.all_deletes:
                 self._check_ordering(keys, data)
-                self._look(data, batch, broken)
+                if self.checks is not None and broken is not None:
+                    self._look(self.checks, data, batch, broken)
             yield pa.RecordBatch.from_arrays(
                 [*[batch.column(c) for c in carried], *[data.column(n) for n in names]], names=[*carried, *names]
             )
 
-        if broken.counts:
+        if broken is not None and broken.counts:
             raise broken.error()
 
-    def _look(self, data: pa.RecordBatch, batch: pa.RecordBatch, broken: BrokenRows) -> None:
+    def _look(self, checks: RowChecks, data: pa.RecordBatch, batch: pa.RecordBatch, broken: BrokenRows) -> None:
         """Note the rows that break a check; deletes break none."""
-        if self.checks is None or not self.checks.checks:
-            return
         rows, deletes = pa.Table.from_batches([data]), self.rules.is_delete(data)
         flagged = None if deletes is None else as_numpy(deletes)
         if DELETE in batch.schema.names:  # rows that leave a location
             leaves = as_numpy(pc.fill_null(batch.column(DELETE), False))
             flagged = leaves if flagged is None else flagged | leaves
-        for check, flags in self.checks.flags(rows, flagged):
+        for check, flags in checks.flags(rows, flagged):
             broken.note(check.check, rows, flags, None)
 
     def _check_ordering(self, keys: pa.Array, data: pa.RecordBatch) -> None:

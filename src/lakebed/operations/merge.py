@@ -348,7 +348,7 @@ class _Merge(Verb):
         checks = row_checks(context, schema.data, self.absent(context, schema))
         if checks is None:
             return None
-        return replace(checks, checks=tuple(one for one in checks.checks if one.check.on_failure != "warn"))
+        return replace(checks, checks=tuple(check for check in checks.checks if check.check.on_failure != "warn"))
 
     @property
     def written_columns(self) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ def _upsert(context: WriteContext, data: Any) -> RowsVerb:
 def run_judged(context: WriteContext, verb: RowsVerb) -> WriteResult:
     """Run a write of rows that the table's checks have judged: those that were quarantined are written to the table of
     rejects first."""
-    if verb.judged is not None:
+    if verb.judged is not None and verb.judged.broken:
         keep_rejects(context, verb.judged)
         warn_of_broken(context, verb.judged.broken)
     return run(context, verb)

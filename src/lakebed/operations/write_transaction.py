@@ -190,6 +190,7 @@ class WriteTransaction(Transaction):
                 " evaluated",
                 hint="Nothing of this write is visible. Run it again: retries=3 on a write method does that.",
                 context={"checks": [check.name for check in self.config.table_checks]},
+                kind=ConflictKind.COMMITTED,
             )
 
     def early_conflicts(self) -> EarlyConflicts | None:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakebed.errors import CheckFailed, InvalidOption, UnsupportedFeature
+from lakebed.model import CHECK_PREFIX
 from lakebed.wording import Printed, count_text
 
-CHECK_PREFIX = "lakebed.check."
 OnFailure = Literal["reject", "quarantine", "warn"]
 CheckedOn = Literal["row", "table"]
 # So many rows of each check are named.
@@ -134,10 +134,10 @@ class BrokenRows:
     def error(self, of: int | None = None) -> CheckFailed:
         """The error for these rows, which are among `of` rows (None: an unknown number)."""
         named = [f"{name} ({self.conditions[name]}): {count_text(count, 'row')}" for name, count in self.counts.items()]
-        one = next(iter(self.examples), None)
-        at = "" if one is None or one["position"] is None else f" is row {one['position']},"
+        first = next(iter(self.examples), None)
+        at = "" if first is None or first["position"] is None else f" is row {first['position']},"
         among = "" if of is None else f", of {count_text(of, 'row')}"
-        example = "" if one is None else f"; the first{at or ' is'} {_text(one['row'])}"
+        example = "" if first is None else f"; the first{at or ' is'} {_text(first['row'])}"
         return CheckFailed(
             f"rows break checks of table {self.table!r}{among}: {', '.join(named)}{example}",
             hint="Nothing of the write is visible. Correct these rows or leave them out; t.checks lists the checks.",
@@ -160,13 +160,13 @@ def joined(errors: Sequence[CheckFailed]) -> CheckFailed:
     if len(errors) == 1:
         return errors[0]
     total = BrokenRows(str(errors[0].context.get("table", "")))
-    seen: dict[str, int] = {}
+    named: dict[str, int] = {}
     for error in errors:
         total.conditions |= error.conditions
         for name, count in error.checks.items():
             total.counts[name] = total.counts.get(name, 0) + count
         for row in error.rows:
-            seen[row["check"]] = seen.get(row["check"], 0) + 1
-            if seen[row["check"]] <= _EXAMPLES:
+            named[row["check"]] = named.get(row["check"], 0) + 1
+            if named[row["check"]] <= _EXAMPLES:
                 total.examples.append(row)
     return total.error()

@@ -22,12 +22,12 @@ from lakebed.config.option_table import (
 )
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.expressions.key_generators import KINDS_OF_CLASSES, KeyGenerator, KeyGeneratorSpec, key_generator
-from lakebed.model import HOODIE, RECORD_INDEX, SECONDARY_INDEX, has_completion_times
-from lakebed.properties.checks import Check, checks_in
+from lakebed.model import CHECK_PREFIX, HOODIE, RECORD_INDEX, SECONDARY_INDEX, has_completion_times
 from lakebed.sharing import once
 
 if TYPE_CHECKING:
     from lakebed.format.data_block import LogMode
+    from lakebed.properties.checks import Check
 
 STRATEGY_OF_MODE: dict[MergeMode, str] = {
     **{mode: strategy for strategy, mode in STRATEGIES.items()},
@@ -421,6 +421,10 @@ class TableConfig:
     @once
     def checks(self) -> tuple[Check, ...]:
         """The conditions that rows, and the table as a whole, have to fulfil, by name."""
+        if not any(key.startswith(CHECK_PREFIX) for key in self.properties):
+            return ()
+        from lakebed.properties.checks import checks_in
+
         return checks_in(self.properties)
 
     @once

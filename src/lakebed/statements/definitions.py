@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -25,7 +25,6 @@ from lakebed.statements.commands import (
     table_of,
     text_of,
 )
-from lakebed.statements.constraints import parse_constraint
 from lakebed.statements.parts import Parts, QueryText
 from lakebed.statements.sources import Sources
 from lakebed.statements.statement import Reference, Statement
@@ -199,6 +198,31 @@ class RenameTable:
         to = str(names.parse(self.to.lower()))
         rename_in_warehouse(names, names.parse(self.table.name.lower()), names.parse(to))
         return sources.opened(to)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterChecks:
+    """ADD CONSTRAINT, DROP CONSTRAINT, SET NOT NULL and DROP NOT NULL: `name` is that of the constraint or the
+    column."""
+
+    table: Reference
+    verb: Literal["add", "drop", "require", "drop_required"]
+    name: str
+    condition: str = ""
+    missing_ok: bool = False
+
+    def run(self, sources: Sources, query: Query) -> Any:
+        checks = table_of(sources, self.table).checks
+        match self.verb:
+            case "add":
+                return checks.add(self.name, self.condition)
+            case "drop":
+                named = {check.name.lower() for check in checks}
+                return checks if self.missing_ok and self.name.lower() not in named else checks.drop(self.name)
+            case "require":
+                return checks.require(self.name)
+            case "drop_required":
+                return checks.drop_required(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,7 +457,7 @@ def _alter(cursor: CommandCursor, table: Reference) -> Command:
         to = cursor.name("table")
         cursor.end()
         return RenameTable(table, to if "." in to else f"{table.name.rpartition('.')[0]}.{to}")
-    constraint = parse_constraint(cursor, table)
+    constraint = _constraint(cursor, table)
     if constraint is not None:
         return constraint
     changes = tuple(_column_changes(cursor))
@@ -441,6 +465,33 @@ def _alter(cursor: CommandCursor, table: Reference) -> Command:
         raise cursor.wrong(start, f"{cursor.word or 'nothing'} is no change of a table")
     cursor.end()
     return AlterColumns(table, changes)
+
+
+def _constraint(cursor: CommandCursor, table: Reference) -> AlterChecks | None:
+    """The change of checks that comes next in an ALTER TABLE; None, with the cursor where it was, if another change
+    does."""
+    start = cursor.at
+    if cursor.takes("ADD", "CONSTRAINT"):
+        name = cursor.name("constraint")
+        cursor.needs("CHECK")
+        condition = cursor.text(*cursor.enclosed("the condition"), "the condition")
+        cursor.takes("ENFORCED")
+        cursor.end()
+        return AlterChecks(table, "add", name, condition)
+    if cursor.takes("DROP", "CONSTRAINT"):
+        missing_ok = cursor.takes("IF", "EXISTS")
+        name = cursor.name("constraint")
+        cursor.end()
+        return AlterChecks(table, "drop", name, missing_ok=missing_ok)
+    if cursor.takes_one("ALTER", "CHANGE"):
+        cursor.takes("COLUMN")
+        column = cursor.name()
+        verb = cursor.takes_one("SET", "DROP")
+        if verb and cursor.takes("NOT", "NULL"):
+            cursor.end()
+            return AlterChecks(table, "require" if verb == "SET" else "drop_required", column)
+    cursor.at = start
+    return None
 
 
 def _column_changes(cursor: CommandCursor) -> Iterator[ColumnChange]:

@@ -28,7 +28,7 @@ def content(table: lakebed.Table) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in rows), key=lambda row: row[0])
 
 
-def made(folder: Path, **arguments: Any) -> lakebed.Table:
+def new_table(folder: Path, **arguments: Any) -> lakebed.Table:
     settings: dict[str, Any] = {"partition_by": "city", **arguments}
     table = lakebed.create(str(folder / "trips"), SCHEMA, key="id", **settings)
     table.upsert(data(*STORED))
@@ -51,7 +51,7 @@ WRITES: dict[str, Callable[[lakebed.Table], Any]] = {
 @pytest.mark.parametrize("verb", WRITES)
 @pytest.mark.parametrize("arguments", [{}, {"type": "mor", "index": "bucket", "buckets": 1}], ids=["cow", "mor"])
 def test_a_write_of_bad_rows_is_refused_before_it_begins(verb: str, arguments: dict[str, Any], tmp_path: Path) -> None:
-    table = made(tmp_path, **arguments)
+    table = new_table(tmp_path, **arguments)
     before = files_below(table.uri)
     with pytest.raises(CheckFailed) as caught:
         WRITES[verb](table)
@@ -68,7 +68,7 @@ def test_a_write_of_bad_rows_is_refused_before_it_begins(verb: str, arguments: d
 
 
 def test_null_passes_and_so_does_what_fulfils_the_condition(tmp_path: Path) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     table.upsert(data((2, "Rome", 0.0, None), (5, "Rome", None, None)))
     assert content(table) == [STORED[0], (2, "Rome", 0.0, None), (5, "Rome", None, None)]
 
@@ -89,7 +89,7 @@ def test_values_are_judged_in_the_types_of_the_table(tmp_path: Path) -> None:
 def test_the_counts_are_of_all_rows_and_the_first_five_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     table.checks.add("low", "id < 900", validate=False)
     rows = data(*((number, "Oslo", -1.0 if number % 10 == 7 else 1.0, None) for number in range(1000)))
     for size in (1000, 64):
@@ -106,7 +106,7 @@ def test_the_counts_are_of_all_rows_and_the_first_five_are_named(
 
 def test_the_error_crosses_processes(tmp_path: Path) -> None:
     with pytest.raises(CheckFailed) as caught:
-        made(tmp_path).upsert(BAD)
+        new_table(tmp_path).upsert(BAD)
     for again in (from_json(caught.value.to_json()), pickle.loads(pickle.dumps(caught.value))):
         assert isinstance(again, CheckFailed)
         assert isinstance(again, InvalidRecord)
@@ -138,7 +138,7 @@ def _stream(*batches: pa.Table, after: Callable[[], Any] = lambda: None) -> pa.R
 
 @pytest.mark.parametrize("verb", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
 def test_a_stream_is_judged_in_the_tasks_and_leaves_no_rows(verb: str, tmp_path: Path) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     before = rows_and_instants(table.uri)
     with pytest.raises(CheckFailed, match="positive"):
         getattr(table, verb)(_stream(data((7, "Oslo", 1.0, 0.0)), BAD))
@@ -148,7 +148,7 @@ def test_a_stream_is_judged_in_the_tasks_and_leaves_no_rows(verb: str, tmp_path:
 
 
 def test_a_write_that_was_judged_by_other_checks_does_not_commit(tmp_path: Path) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     other = lakebed.open(table.uri)
     rows = _stream(data((7, "Oslo", 1.0, 9.0)), data((8, "Oslo", 1.0, 9.0)), after=lambda: other.checks.add("tip < 5"))
     with pytest.raises(CommitConflict, match="checks of table 'trips' were changed"):
@@ -160,7 +160,7 @@ def test_a_write_that_was_judged_by_other_checks_does_not_commit(tmp_path: Path)
 
 class TestPartialRows:
     def test_columns_that_are_given_are_judged(self, tmp_path: Path) -> None:
-        table = made(tmp_path)
+        table = new_table(tmp_path)
         fares = pa.table({"id": [1], "city": ["Oslo"], "fare": [-4.0]})
         with pytest.raises(CheckFailed):
             table.upsert(fares, partial=True)
@@ -169,7 +169,7 @@ class TestPartialRows:
         assert content(table)[0] == (1, "Oslo", 4.0, -4.0)
 
     def test_a_check_of_a_given_and_a_lacking_column_refuses_the_rows(self, tmp_path: Path) -> None:
-        table = made(tmp_path)
+        table = new_table(tmp_path)
         table.checks.add("honest", "tip <= fare")
         with pytest.raises(SchemaConflict, match="compares fare with tip"):
             table.upsert(pa.table({"id": [1], "city": ["Oslo"], "fare": [4.0]}), partial=True)
@@ -179,7 +179,7 @@ class TestPartialRows:
 
     @pytest.mark.parametrize("kind", ["cow", "mor"])
     def test_a_new_key_has_the_columns_that_are_required(self, kind: str, tmp_path: Path) -> None:
-        table = made(tmp_path, type=kind)
+        table = new_table(tmp_path, type=kind)
         table.checks.require("tip", validate=False)
         table.upsert(pa.table({"id": [1], "city": ["Oslo"], "fare": [4.0]}), partial=True)
         with pytest.raises(SchemaConflict, match="record key '9' is new, and the data lacks tip"):
@@ -193,7 +193,7 @@ ON = ["id", "t.id = s.id AND t.tip IS NOT NULL", "t.city = s.city"]
 class TestMerges:
     @pytest.mark.parametrize("on", ON)
     def test_rows_that_a_merge_makes_are_judged(self, on: str, tmp_path: Path) -> None:
-        table = made(tmp_path)
+        table = new_table(tmp_path)
         before = rows_and_instants(table.uri)
         source = {"id": [1], "city": ["Oslo"], "fare": [-3.0]}
         with pytest.raises(CheckFailed, match="positive") as caught:
@@ -209,7 +209,7 @@ class TestMerges:
 
     @pytest.mark.parametrize("on", ON)
     def test_a_check_of_a_set_and_another_column_uses_the_stored_value(self, on: str, tmp_path: Path) -> None:
-        table = made(tmp_path)
+        table = new_table(tmp_path)
         table.checks.add("honest", "tip <= fare")
         source = {"id": [1], "city": ["Oslo"], "fare": [0.25]}
         with pytest.raises(CheckFailed, match="honest"):
@@ -218,13 +218,13 @@ class TestMerges:
         assert content(table)[0] == (1, "Oslo", 0.75, 0.5)
 
     def test_rows_that_a_merge_leaves_are_not_judged(self, tmp_path: Path) -> None:
-        table = made(tmp_path)
+        table = new_table(tmp_path)
         table.checks.add("high", "fare > 100", validate=False)
         table.update({"tip": "tip + 1"})
         assert content(table) == [(1, "Oslo", 1.0, 1.5), STORED[1]]
 
     def test_a_merge_stops_at_a_check_that_quarantines(self, tmp_path: Path) -> None:
-        table = made(tmp_path)
+        table = new_table(tmp_path)
         table.checks.add("cheap", "fare < 100", on_failure="quarantine")
         table.checks.add("warned", "fare < 50", on_failure="warn")
         with pytest.raises(CheckFailed) as caught:
@@ -233,7 +233,7 @@ class TestMerges:
 
 
 def test_conditions_that_no_write_could_evaluate_are_refused(tmp_path: Path) -> None:
-    table = made(tmp_path)
+    table = new_table(tmp_path)
     for condition, error in {
         "farre > 1": "no column 'farre'",
         "1 > 2": "names no column",
@@ -250,7 +250,7 @@ def test_conditions_that_no_write_could_evaluate_are_refused(tmp_path: Path) -> 
 def test_upserts_that_wait_for_one_another_are_judged_each(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    table = made(tmp_path, type="mor", index="bucket", buckets=1)
+    table = new_table(tmp_path, type="mor", index="bucket", buckets=1)
     options = {"lakebed.write.group.commit": True}
 
     def upsert(number: int) -> str:

@@ -9,7 +9,15 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption, LakebedError, SchemaConflict, TableExists, TableNotFound, UnsupportedFeature
+from lakebed.errors import (
+    CheckFailed,
+    InvalidOption,
+    LakebedError,
+    SchemaConflict,
+    TableExists,
+    TableNotFound,
+    UnsupportedFeature,
+)
 from support.statements import parts
 
 # A statement, and the fields of its command that are no defaults.
@@ -63,6 +71,19 @@ GOLDEN = {
                 {"verb": "add", "column": "s.d", "type": "int", "first": True},
             ],
         },
+    ),
+    "ALTER TABLE t ADD CONSTRAINT `low` CHECK (a < 3 AND b <> ')' -- x)\n)": (
+        "AlterChecks",
+        {"table": "t", "verb": "add", "name": "low", "condition": "a < 3 AND b <> ')'"},
+    ),
+    "ALTER TABLE t DROP CONSTRAINT IF EXISTS low": (
+        "AlterChecks",
+        {"table": "t", "verb": "drop", "name": "low", "missing_ok": True},
+    ),
+    "ALTER TABLE t ALTER COLUMN a.b SET NOT NULL": ("AlterChecks", {"table": "t", "verb": "require", "name": "a.b"}),
+    "ALTER TABLE t CHANGE COLUMN a DROP NOT NULL": (
+        "AlterChecks",
+        {"table": "t", "verb": "drop_required", "name": "a"},
     ),
     "ALTER TABLE t ADD COLUMN a decimal(10, 2)": (
         "AlterColumns",
@@ -251,7 +272,7 @@ REFUSED = [
     ("ALTER TABLE t RENAME TO u", "is not renamed"),
     ("ALTER TABLE t ADD COLUMN a INT NOT NULL", "null in the rows that there are"),
     ("ALTER TABLE t ADD (a INT)", "COLUMNS is missing in the ALTER near '\\(a INT"),
-    ("ALTER TABLE t ALTER COLUMN city SET NOT NULL", "SET is no change of a column"),
+    ("ALTER TABLE t ALTER COLUMN city SET DEFAULT 1", "SET is no change of a column"),
     ("ALTER TABLE t RENAME COLUMN city", "TO is missing in the ALTER near the end"),
     ("ALTER TABLE t DROP COLUMN city, id", "goes on where it should end"),
     ("ALTER TABLE t SET TBLPROPERTIES (hoodie.table.type = 'x')", "hoodie.table.type"),
@@ -298,3 +319,36 @@ def test_what_is_given_twice_is_refused(text: str, match: str) -> None:
     assert lakebed.open(table.uri).schema.names == ["id", "city"]
     assert not lakebed.list_tables("memory://definitions/twice", depth=0)
     lakebed.drop(table.uri)
+
+
+def test_constraints_are_checks_of_the_table() -> None:
+    table = lakebed.load("memory://statements/constraints", {"id": [1, 2], "fare": [1.0, None]}, key="id")
+    tables = {"t": table}
+
+    def run(text: str) -> Any:
+        return lakebed.sql(text, tables)
+
+    try:
+        assert run("ALTER TABLE t ADD CONSTRAINT positive CHECK (fare >= 0)").condition == "fare >= 0"
+        with pytest.raises(CheckFailed, match="positive"):
+            run("INSERT INTO t VALUES (3, -1)")
+        with pytest.raises(CheckFailed, match="positive"):
+            run("UPDATE t SET fare = -1 WHERE id = 1")
+        with pytest.raises(CheckFailed, match="fare_not_null"):
+            run("ALTER TABLE t ALTER COLUMN fare SET NOT NULL")
+        run("DELETE FROM t WHERE fare IS NULL")
+        run("ALTER TABLE t ALTER COLUMN fare SET NOT NULL")
+        with pytest.raises(CheckFailed, match="fare_not_null"):
+            run("INSERT INTO t VALUES (3, NULL)")
+        run("ALTER TABLE t ALTER COLUMN fare DROP NOT NULL")
+        run("ALTER TABLE t DROP CONSTRAINT IF EXISTS other")
+        with pytest.raises(InvalidOption, match="no check 'other'"):
+            run("ALTER TABLE t DROP CONSTRAINT other")
+        run("ALTER TABLE t DROP CONSTRAINT POSITIVE")
+        run("INSERT INTO t VALUES (3, -1), (4, NULL)")
+        assert table.count() == 3
+        for wrong in ("ADD CONSTRAINT x", "ADD CONSTRAINT x CHECK", "ADD CONSTRAINT x CHECK ()", "DROP CONSTRAINT"):
+            with pytest.raises(InvalidOption):
+                run(f"ALTER TABLE t {wrong}")
+    finally:
+        lakebed.drop(table.uri)
