@@ -120,13 +120,18 @@ class _Run:
     def _event(self, state: str, outcome: Outcome, error: BaseException | None) -> Any:
         from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
         from openlineage.client.facet_v2 import job_type_job
+        from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
         from openlineage.client.uuid import generate_new_uuid
 
         self._id = self._id or str(generate_new_uuid())
         job_type = _facet(job_type_job.JobTypeJobFacet, "BATCH", "LAKEBED", "JOB")
         job = Job(os.environ.get("OPENLINEAGE_NAMESPACE") or "default", self._job, {"jobType": job_type})
+        counts: dict[str, Any] = {}
+        if outcome.instant:
+            values = outcome.rows, outcome.size, outcome.files
+            counts["outputStatistics"] = _facet(statistics.OutputStatisticsOutputDatasetFacet, *values)
         is_changed = state != "COMPLETE" or bool(outcome.instant)
-        output = OutputDataset(*Dataset.of(self._uri), facets=_facets(outcome), outputFacets=_statistics(outcome))
+        output = OutputDataset(*Dataset.of(self._uri), facets=_facets(outcome), outputFacets=counts)
         return RunEvent(
             eventType=RunState[state],
             eventTime=datetime.now(UTC).isoformat(),
@@ -149,8 +154,8 @@ def _run_facets(outcome: Outcome, error: BaseException | None) -> dict[str, Any]
     facets: dict[str, Any] = {
         "processing_engine": _facet(processing_engine_run.ProcessingEngineRunFacet, VERSION, "lakebed", VERSION)
     }
-    namespace, _, rest = os.environ.get("OPENLINEAGE_PARENT_ID", "").partition("/")
-    name, _, run_id = rest.rpartition("/")
+    namespace, _, name_and_id = os.environ.get("OPENLINEAGE_PARENT_ID", "").partition("/")
+    name, _, run_id = name_and_id.rpartition("/")
     if run_id:
         parent = parent_run.Run(run_id), parent_run.Job(namespace, name)
         facets["parent"] = _facet(parent_run.ParentRunFacet, *parent)
@@ -174,15 +179,6 @@ def _facets(outcome: Outcome) -> dict[str, Any]:
         fields = [schema_dataset.SchemaDatasetFacetFields(f.name, str(f.type)) for f in outcome.schema]
         facets["schema"] = _facet(schema_dataset.SchemaDatasetFacet, fields)
     return facets
-
-
-def _statistics(outcome: Outcome) -> dict[str, Any]:
-    from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
-
-    if not outcome.instant:
-        return {}
-    facet = _facet(statistics.OutputStatisticsOutputDatasetFacet, outcome.rows, outcome.size, outcome.files)
-    return {"outputStatistics": facet}
 
 
 @cache

@@ -107,21 +107,24 @@ class OpenedTable:
         target = None if once else UpsertTarget(self.storage, self.config, begins.options)
         write = partial(commit, run, verb, data, target, partial(run_due_services, spark=self.spark))
         with display(enabled=progress):
-            result = self._reported(write, data, begins.options, name) if lineage.is_active() else write()
+            if lineage.is_active():
+                from lakebed.read.origin import source_of
+
+                result = self.reported(write, source_of(data), begins.options, name)
+            else:
+                result = write()
         if begins.was_read:  # not where another thread wrote the rows
             self.config = begins.config
         return result
 
-    def _reported(
-        self, write: Callable[[], WriteResult], data: Any, options: Mapping[str, Any] | None, name: str
+    def reported(
+        self, write: Callable[[], WriteResult], source: str | None, options: Mapping[str, Any] | None, name: str
     ) -> WriteResult:
-        """Run a write whose beginning and end are sent as events of OpenLineage."""
+        """Run a write of rows from `source` (None: unknown), and send events of its beginning and end."""
         from lakebed import lineage
         from lakebed.config.commit_notes import notes_of_options
-        from lakebed.read.origin import source_of
 
         operation, notes = notes_of_options(options or {}, name)
-        source = source_of(data)
         with lineage.reported(self.uri, self.config.name, operation, [source] if source else ()) as outcome:
             outcome.notes = notes
             result = write()

@@ -308,6 +308,7 @@ MANY_PARAMETERS = {
     "opened_table.py": 1,
     "operations": 9,
     "properties": 1,
+    "queries.py": 1,
     "read": 5,
     "services": 2,
     "slices": 4,

@@ -169,6 +169,20 @@ def test_a_batch_that_the_table_has_gives_no_output(events: Any, tmp_path: Path)
     assert ends == [[table.uri], []]
 
 
+def test_a_stage_is_reported_as_it_commits(events: Any, tmp_path: Path) -> None:
+    table = lakebed.create(str(tmp_path / "t"), ROWS.schema, key="id")
+    with table.stage() as staged:
+        staged.upsert(ROWS)
+    assert events() == []
+    with table.stage() as staged:
+        staged.upsert(ROWS, message="looked at")
+        result = staged.commit()
+    start, end = events()
+    assert (brief(start)[:2], brief(end)[:2]) == (("START", "t.upsert"), ("COMPLETE", "t.upsert"))
+    assert end["outputs"][0]["facets"]["version"]["datasetVersion"] == result.instant
+    assert "looked at" in [tag["value"] for tag in end["run"]["facets"]["tags"]["tags"]]
+
+
 def test_a_parent_run_is_named(events: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = "019ecf5e-0000-7000-8000-000000000001"
     monkeypatch.setenv("OPENLINEAGE_PARENT_ID", f"airflow/dag.task/{run_id}")

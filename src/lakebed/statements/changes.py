@@ -80,14 +80,12 @@ class _Change(Parts):
         if self.begin and kind not in ("MERGE", "INSERT"):
             raise self.wrong(0, "common table expressions are not possible (conditions have no subqueries)")
         kinds = {"MERGE": self._merge, "UPDATE": self._update, "DELETE": self._delete, "INSERT": self._insert}
-        with lineage.reading(self._read_uris() if lineage.is_active() else ()):
+        if not lineage.is_active():
             return kinds[kind]()
-
-    def _read_uris(self) -> list[str]:
-        """The URIs of the tables that the statement reads."""
         changed = changed_table(self.statement)
-        uris = [self.sources.uri_of(reference) for reference in self.statement.references if reference != changed]
-        return [uri for uri in uris if uri]
+        read = [self.sources.uri_of(reference) for reference in self.statement.references if reference != changed]
+        with lineage.reading([uri for uri in read if uri]):
+            return kinds[kind]()
 
     @once
     def begin(self) -> int:
