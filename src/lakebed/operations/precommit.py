@@ -162,12 +162,15 @@ def _runner(context: WriteContext, before: Scan, after: Scan) -> Generator[tuple
         yield _OnDuckDB(connection), names
 
 
-def check_engine(context: WriteContext) -> None:
-    """Raise `UnsupportedFeature` if no engine can run the queries of a write: before it begins."""
+def checked_validations(context: WriteContext) -> tuple[Validation, ...]:
+    """The queries of a write's validators, before it begins. Raises what `validations_of` raises, and
+    `UnsupportedFeature` if no engine can run them."""
+    validations = validations_of(context.settings.validation)
     if not is_on_spark(context):
         from lakebed.format.duckdb_database import connect
 
         connect().close()
+    return validations
 
 
 def validate(context: WriteContext, validations: Sequence[Validation], before: Snapshot, after: Snapshot) -> None:

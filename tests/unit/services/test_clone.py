@@ -176,7 +176,7 @@ def test_a_place_that_is_taken_is_left_as_it_is(deep: bool, tmp_path: Path) -> N
 def test_an_empty_table_has_an_empty_clone(deep: bool, tmp_path: Path) -> None:
     source = created(tmp_path)
     source.delete(where="id > 0")
-    clone = source.clone(str(tmp_path / "clone"), deep=deep)
+    clone = source.clone(tmp_path / "clone", deep=deep)
     assert (clone.count(), clone.schema.names) == (0, [*FIRST])
     clone.upsert(FIRST)
     assert (clone.count(), source.count()) == (4, 0)
