@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -983,7 +984,12 @@ class Table:
     # -- state and settings
 
     def clone(
-        self, uri: str, *, deep: bool = False, progress: bool = True, options: Mapping[str, Any] | None = None
+        self,
+        uri: str | os.PathLike[str],
+        *,
+        deep: bool = False,
+        progress: bool = True,
+        options: Mapping[str, Any] | None = None,
     ) -> Table:
         """Make a table at `uri` with the rows that this one has now, and return it: without a copy of the rows, or with
         `deep` a copy. Writes to either table never touch the other.
@@ -1002,10 +1008,11 @@ class Table:
         >>> lakebed.drop(trial.uri)
         []
         """
+        from lakebed.catalog.names import catalog_of_new_table, target_uri
         from lakebed.services.clone import copied_clone, shallow_clone
         from lakebed.storage.opening import open_storage
 
-        target = open_storage(str(uri), self.opened.storage.spec.options)
+        target, catalog = open_storage(target_uri(uri), self.opened.storage.spec.options), catalog_of_new_table(uri)
         context = self.opened.context(None, options, "clone")
         if not deep:
             result = shallow_clone(context, target, resolve_options(options))
@@ -1013,6 +1020,8 @@ class Table:
             result = copied_clone(context, target, self.scan(), progress=progress)
         clone = Table(OpenedTable(target, load_table_config(target), self.opened.spark, self.opened.reads))
         clone.loaded = result
+        if catalog is not None:
+            clone.catalogs.register(*catalog)
         return clone
 
     def configure(

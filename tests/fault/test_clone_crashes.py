@@ -12,6 +12,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import TableNotFound
+from lakebed.format import bootstrap
 from lakebed.testing import Killed, Mode, crash_at
 from support.crash_tables import OPTIONS, copied, place, prepared, put, rows, state, strike_each
 from support.sampling import CRASH, whole
@@ -37,6 +38,7 @@ def _crash(table: tuple[str, int], deep: bool, mode: Mode, at: int) -> int | Non
             lakebed.open(source).clone(uri, deep=deep, options=OPTIONS)
         if not crash.fired:
             return len(crash.mutations)
+        bootstrap._indexes.clear()  # pyright: ignore[reportPrivateUsage]  (the storage that a dead process had opened)
         try:
             try:
                 found = state(uri)

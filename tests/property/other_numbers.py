@@ -170,6 +170,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "operations.callbacks": "_KAFKA_SECONDS",
         "read.index_quality": "_READERS _WORD_BITS",
         "inputs.files": "_READERS",
+        "services.clone": "_READERS",
         "inputs.other_tables": "_READERS",
         "format.bootstrap": "_OPEN_INDEXES",
         "operations.bootstrap": "_WRITERS",

@@ -200,6 +200,7 @@ CONCEPTS = {
     "metadata_upkeep/repeated_keys.py": "damage of the metadata table",
     "metadata/expected_files.py": "what completed instants wrote",
     "operations/callbacks.py": "messages about commits; pipeline.py has the write",
+    "operations/precommit.py": "queries that decide about a commit; pipeline.py has the write",
     "operations/merge_on_spark.py": "the join and the clauses in Spark's SQL; merge_join.py has them in Arrow",
     "read/filtered_rows.py": "what a condition saves of a base file; batches.py runs plans",
     "read/spark_search.py": "exact search by tasks of Spark; search.py has it in this process",
@@ -316,6 +317,7 @@ MANY_PARAMETERS = {
     "table.py": 10,  # what every write takes: message, metadata, retries, once, options
     "table_indexes.py": 2,
     "table_maintenance.py": 2,
+    "table_stage.py": 1,  # `write` of a table
     "timeline": 1,
 }
 MAX_PARAMETERS = 6

@@ -131,7 +131,7 @@ TAKEN: dict[str, _Taken] = {
         ("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait", "verify", "read_only"), _FLAG
     ),
     **dict.fromkeys(("deletes", "unique_keys", "partitioned", "update_partition_path", "cdc"), _FLAG),
-    **dict.fromkeys(("allow_existing", "first", "progress", "in_place", "full", "logs", "fresh"), _FLAG),
+    **dict.fromkeys(("allow_existing", "first", "progress", "deep", "in_place", "full", "logs", "fresh"), _FLAG),
     **dict.fromkeys(("partitioning", "delimiter", "target", "source_alias", "identifier"), _TEXT),
     **dict.fromkeys(
         ("options", "function_options", "storage_options", "source_options", "properties", "settings"), _OPTIONS

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 from lakebed import telemetry
 from lakebed.concurrency.conflicts import GIVES_WAY, clusterings_that_give_way
@@ -33,9 +34,7 @@ from lakebed.operations.growth import Growth, planned_growth
 from lakebed.operations.once import check_once
 from lakebed.operations.placement import Layout, Placed, placed
 from lakebed.operations.plan import WritePlan, waiting_services
-from lakebed.operations.precommit import Validation, check_engine, validate, validations_of
 from lakebed.operations.result import StageTimes, WriteResult
-from lakebed.operations.table_checks import refuse_broken_table
 from lakebed.operations.uniqueness import uniqueness_of
 from lakebed.operations.write import RowMatch, Write, prepare
 from lakebed.operations.write_transaction import WriteTransaction
@@ -43,11 +42,14 @@ from lakebed.properties.features import check_write
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.evolution import schema_changes
 from lakebed.sharing import is_first_time
-from lakebed.slices.pending_commit import PendingCommit
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.wording import size_text
 from lakebed.write_status import WriteStatus
+
+if TYPE_CHECKING:
+    from lakebed.operations.precommit import Validation
+    from lakebed.slices.pending_commit import PendingCommit
 
 _log = logging.getLogger("lakebed")
 
@@ -266,6 +268,8 @@ class WrittenFiles:
 
     def pending(self) -> PendingCommit:
         """What the commit would be, for a view of the table with it."""
+        from lakebed.slices.pending_commit import PendingCommit
+
         tx = self.tx
         metadata = tx.commit_metadata(self.statuses, self.write.schema.avro, {**self.replaced, **self.split})
         return PendingCommit(tx.instant, tx.action, metadata)
@@ -274,9 +278,13 @@ class WrittenFiles:
         """Commit the write: validators, checks of the table as a whole, conflicts, metadata table, index. Raises
         `CommitConflict`, `ValidationFailed` or `CheckFailed`, and nothing is visible then."""
         if self.validations:
+            from lakebed.operations.precommit import validate
+
             table = snapshot_of(self.tx.storage, self.tx.config, self.tx.load())
             validate(self.write.context, self.validations, table, table.with_pending(self.pending()))
         if self.tx.config.table_checks:
+            from lakebed.operations.table_checks import refuse_broken_table
+
             self.tx.judged_timeline = timeline = self.tx.load()
             table = snapshot_of(self.tx.storage, self.tx.config, timeline)
             refuse_broken_table(self.write.context, table.with_pending(self.pending()))
@@ -320,8 +328,14 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
     times = StageTimes()
     if context.stream_batch is not None:
         check_once(context.opened.timeline, context.stream_batch, repeatable=verb.repeatable)
-    validations = validations_of(context.settings.validation) if context.settings.validation.validators else ()
-    if validations or context.config.table_checks:
+    validations: Sequence[Validation] = ()
+    if context.settings.validation.validators:
+        from lakebed.operations.precommit import checked_validations
+
+        validations = checked_validations(context)
+    if context.config.table_checks:
+        from lakebed.operations.precommit import check_engine
+
         check_engine(context)
     refuse_clustered_groups(context, verb)
     growth = verb.growth(context)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from lakebed.config.option_table import simple_name
 from lakebed.config.settings import ValidationSettings
@@ -163,6 +163,14 @@ def runner(spark: SparkSession | None, scans: Sequence[Scan]) -> Generator[tuple
         yield _OnDuckDB(connection), names
 
 
+def checked_validations(context: WriteContext) -> tuple[Validation, ...]:
+    """The queries of a write's validators, before it begins. Raises what `validations_of` raises, and
+    `UnsupportedFeature` if no engine can run them."""
+    validations = validations_of(context.settings.validation)
+    check_engine(context)
+    return validations
+
+
 def check_engine(context: WriteContext) -> None:
     """Raise `UnsupportedFeature` if no engine can run the queries of a write: before it begins."""
     if not is_on_spark(context):
@@ -215,22 +223,22 @@ def _failure(validation: Validation, runner: Runner, names: Names) -> Validation
         values = runner.texts(after)
         if list(values) == [validation.expected]:
             return None
-        found = values[0] if len(values) == 1 else f"{'several' if values else 'no'} rows"
-        return _failed(validation, validation.expected, "null" if found is None else found)
+        value = values[0] if len(values) == 1 else f"{'several' if values else 'no'} rows"
+        return _failed(validation, validation.expected, "null" if value is None else value)
     lost, new = (
-        runner.count(f"SELECT count(*) FROM (({one}\n) EXCEPT ALL ({other}\n)) AS differing")
-        for one, other in ((before, after), (after, before))
+        runner.count(f"SELECT count(*) FROM (({rows}\n) EXCEPT ALL ({others}\n)) AS differing")
+        for rows, others in ((before, after), (after, before))
     )
     are_equal = lost == new == 0
     if are_equal == (validation.kind == "equality"):
         return None
-    found = "the same rows" if are_equal else f"{count_text(lost, 'row')} less and {count_text(new, 'row')} more"
-    return _failed(validation, "other rows" if are_equal else "the rows from before the write", found)
+    difference = "the same rows" if are_equal else f"{count_text(lost, 'row')} less and {count_text(new, 'row')} more"
+    return _failed(validation, "other rows" if are_equal else "the rows from before the write", difference)
 
 
-def _failed(validation: Validation, expected: str, found: Any) -> ValidationFailed:
+def _failed(validation: Validation, expected: str, result: str) -> ValidationFailed:
     return ValidationFailed(
-        f"the {validation.kind} validator's query {validation.query!r} expects {expected}, and gives {found}",
+        f"the {validation.kind} validator's query {validation.query!r} expects {expected}, and gives {result}",
         hint="Nothing was committed. Correct the rows; t.stage() shows the table with them before a commit.",
-        context={"kind": validation.kind, "query": validation.query, "expected": expected, "found": found},
+        context={"kind": validation.kind, "query": validation.query, "expected": expected, "found": result},
     )

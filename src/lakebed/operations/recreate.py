@@ -17,8 +17,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from lakebed.concurrency.heartbeat import is_dead
-from lakebed.config.options import resolve_options
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, ConflictKind, CorruptFile, StorageError, TableNotFound, UnsupportedFeature
 from lakebed.format.file_names import parse_base_file, parse_log_file
@@ -40,7 +38,6 @@ from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
 from lakebed.storage.parallel import delete_files, is_remote, parallel_map
-from lakebed.timeline.timeline import load_timeline
 
 if TYPE_CHECKING:
     from lakebed.concurrency.lock import Lock
@@ -379,6 +376,10 @@ def _no_table_to_drop(storage: Storage) -> TableNotFound:
 def remove_interrupted_load(storage: Storage) -> None:
     """Drop the table that a killed load or clone left: a table without commits, whose only instant is the write of a
     process that has ended."""
+    from lakebed.concurrency.heartbeat import is_dead
+    from lakebed.config.options import resolve_options
+    from lakebed.timeline.timeline import load_timeline
+
     if not has_properties(storage):
         return
     config = load_settled(storage)

@@ -34,7 +34,7 @@ from lakebed.operations.recreate import drop, remove_interrupted_load
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import bulk_insert
 from lakebed.progress import display
-from lakebed.properties.file import create_table, table_checksum
+from lakebed.properties.file import PROPERTIES_PATH, create_table, table_checksum
 from lakebed.properties.table_config import TABLE_ID, TableConfig
 from lakebed.read.scan import Scan
 from lakebed.schema.arrow import without_meta
@@ -148,7 +148,8 @@ class CloneWriter(SkeletonWriter):
 
 def new_clone(context: WriteContext, target: Storage, view: Snapshot) -> TableConfig:
     """Make an empty table with the properties and the columns of this view. Raises `TableExists`."""
-    refuse_foreign_files(target)
+    if target.head(PROPERTIES_PATH) is None:  # a table's own files are not foreign
+        refuse_foreign_files(target)
     return create_table(target, clone_properties(context.config, target, view.avro_schema))
 
 

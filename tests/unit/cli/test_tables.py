@@ -68,3 +68,15 @@ def test_drop_deletes_only_after_a_yes_and_names_what_stays(capsys: pytest.Captu
     assert invoke(["drop", uri, "--yes"]) == TableNotFound.exit_code
     assert invoke(["drop", uri, "--yes", "--missing-ok", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["dropped"] is False
+
+
+def test_clone_makes_a_table_without_a_copy_or_with_one(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    uri = str(folder / "people")
+    for target, words in (("trial", []), ("copy", ["--deep"])):
+        assert invoke(["clone", uri, str(folder / target), *words, "-o", "json"]) == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert (facts["rows"], facts["table"]) == (1, target)
+        assert lakebed.open(str(folder / target)).scan().to_arrow().to_pylist() == [{"id": 1, "city": "oslo"}]
+    assert [saved.name for saved in lakebed.open(uri).savepoints] == [f"clone file://{folder / 'trial'}"]
+    assert invoke(["clone", uri, str(folder / "trial")]) == 4
+    assert "there is a table at" in capsys.readouterr().err

@@ -30,7 +30,7 @@ def _dropped() -> Iterator[None]:
 
 
 def created(**settings: Any) -> lakebed.Table:
-    kind = {"type": "mor", "index": "bucket", "buckets": 1} | settings
+    kind: dict[str, Any] = {"type": "mor", "index": "bucket", "buckets": 1} | settings
     t = lakebed.create(URI, FIRST, key="id", partition_by="city", **kind)
     t.upsert(FIRST)
     return t

@@ -29,7 +29,7 @@ DEEP = SHALLOW | {
 
 
 def created(folder: Path, **settings: Any) -> lakebed.Table:
-    kind = {"index": "simple"} | settings
+    kind: dict[str, Any] = {"index": "simple"} | settings
     t = lakebed.create(str(folder / "source"), FIRST, key="id", partition_by="city", ordering="ts", **kind)
     t.upsert(FIRST)
     return t
@@ -74,9 +74,9 @@ def test_a_shallow_clone_has_the_rows_and_lives_by_itself(table: str, tmp_path: 
     assert (clone.loaded.inserted, clone.name, clone.schema.equals(source.schema)) == (4, "clone", True)
     after = digests(tmp_path / "source")
     assert {path for path in before if after[path] != before[path]} <= {".hoodie/.locks/table_lock.json"}
-    assert [(s.name, s.instant) for s in source.savepoints] == [
-        (f"clone {clone.opened.storage.url()}", source.timeline.last.time)
-    ]
+    last = source.timeline.last
+    assert last is not None
+    assert [(s.name, s.instant) for s in source.savepoints] == [(f"clone {clone.opened.storage.url()}", last.time)]
     of_both(source, clone, {1: 1.0, 2: 2.5, 3: 3.0, 4: 4.0})
     clone.maintenance.cluster()
     assert clone.count() == len(fares(clone))
@@ -176,7 +176,7 @@ def test_a_place_that_is_taken_is_left_as_it_is(deep: bool, tmp_path: Path) -> N
 def test_an_empty_table_has_an_empty_clone(deep: bool, tmp_path: Path) -> None:
     source = created(tmp_path)
     source.delete(where="id > 0")
-    clone = source.clone(str(tmp_path / "clone"), deep=deep)
+    clone = source.clone(tmp_path / "clone", deep=deep)
     assert (clone.count(), clone.schema.names) == (0, [*FIRST])
     clone.upsert(FIRST)
     assert (clone.count(), source.count()) == (4, 0)
