@@ -50,29 +50,39 @@ def _svg(height: float, label: str, parts: Sequence[str]) -> Picture:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A size in a picture. `title` is shown under the pointer, `is_marked` makes the bar red."""
+    """A size in a picture. `title` is shown under the pointer, `is_marked` makes the bar red, `name` stands below the
+    bar where there is room for it."""
 
     size: float
     title: str
     is_marked: bool = False
+    name: str = ""
 
 
 _BARS_HEIGHT, _BARS_ROOM = 160, 26
+# So many bars have room for their names, which are cut to so many characters.
+_MAX_NAMES, _NAME_WIDTH = 12, 6.2
 
 
 def bars(sizes: Sequence[Bar], label: str) -> Picture:
     """A bar for each size from left to right, and a line at their mean. `label` is the text below."""
     largest, step = max((bar.size for bar in sizes), default=1) or 1, WIDTH / max(1, len(sizes))
     drawn: list[str] = []
+    named = 0 < len(sizes) <= _MAX_NAMES and any(bar.name for bar in sizes)
+    room = _BARS_ROOM + (16 if named else 0)
     for at, bar in enumerate(sizes):
         height = bar.size / largest * _BARS_HEIGHT
         box = (at * step, _BARS_HEIGHT - height, min(step * 0.85, 80.0), height)
         drawn.append(_rect(box, "bar marked" if bar.is_marked else "bar", _RED if bar.is_marked else _BLUE, bar.title))
+        if bar.name and named:
+            most = int(step / _NAME_WIDTH) - 1
+            text = bar.name if len(bar.name) <= most else f"{bar.name[: most - 1]}…"
+            drawn.append(_text(at * step, _BARS_HEIGHT + 16, text, size=11))
     mean = _BARS_HEIGHT - sum(bar.size for bar in sizes) / max(1, len(sizes)) / largest * _BARS_HEIGHT
     base = _line(0, _BARS_HEIGHT + 0.5, WIDTH, _BARS_HEIGHT + 0.5)
-    caption = _text(0, _BARS_HEIGHT + _BARS_ROOM - 8, label)
+    caption = _text(0, _BARS_HEIGHT + room - 8, label)
     rule = _line(0, mean, WIDTH, mean, "mean", "4") if sizes else ""
-    return _svg(_BARS_HEIGHT + _BARS_ROOM, label, [*drawn, base, rule, caption])
+    return _svg(_BARS_HEIGHT + room, label, [*drawn, base, rule, caption])
 
 
 @dataclass(frozen=True, slots=True)

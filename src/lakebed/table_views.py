@@ -380,9 +380,7 @@ class BucketSkewView(View):
         [0, 0]
         """
         mean = sum(file_slice.size for file_slice in self._slices) / max(1, len(self._slices))
-        slices = sorted(
-            self._slices, key=lambda file_slice: (-file_slice.size, file_slice.partition, file_slice.file_id)
-        )
+        slices = self._largest_first()
         columns = [
             [file_slice.partition for file_slice in slices],
             [bucket_of_file_id(file_slice.file_id) for file_slice in slices],
@@ -399,16 +397,17 @@ class BucketSkewView(View):
         arrays = [pa.array(values, field.type) for values, field in zip(columns, _SKEW, strict=True)]
         return pa.Table.from_arrays(arrays, schema=_SKEW)
 
-    def plot(self) -> Picture:
-        """The sizes as an SVG picture: a bar for each bucket in the order of partition path and number, a line for the
-        mean.
+    def _largest_first(self) -> list[FileSlice]:
+        return sorted(self._slices, key=lambda one: (-one.size, one.partition, one.file_id))
 
-        Bars of more than the advised size are red.
+    def plot(self) -> Picture:
+        """The sizes as an SVG picture: a bar for each bucket with its name, the largest first as in the table, and a
+        line for the mean. Bars of more than the advised size are red.
 
         >>> t.files.skew().plot()[:4]
         '<svg'
         """
-        slices = sorted(self._slices, key=lambda file_slice: (file_slice.partition, file_slice.file_id))
+        slices = self._largest_first()
         sizes = [file_slice.size for file_slice in slices]
         cut = f", the first {_MAX_BARS} drawn" if len(slices) > _MAX_BARS else ""
         mean, largest = sum(sizes) / max(1, len(sizes)), max(sizes, default=0)
@@ -420,6 +419,7 @@ class BucketSkewView(View):
                     file_slice.size,
                     f"{file_slice.label}: {size_text(file_slice.size)}",
                     file_slice.size > self._advised,
+                    _name_of(file_slice),
                 )
                 for file_slice in drawn
             ],
@@ -428,6 +428,13 @@ class BucketSkewView(View):
 
     def _repr_html_(self) -> str:
         return self.plot() + super()._repr_html_()
+
+
+def _name_of(file_slice: FileSlice) -> str:
+    """The name of a file group under its bar: its bucket, or the beginning of its file id, after its partition path."""
+    bucket = bucket_of_file_id(file_slice.file_id)
+    name = file_slice.file_id[:8] if bucket is None else f"bucket {bucket}"
+    return f"{file_slice.partition} {name}".strip()
 
 
 class FilesView(EntriesView[FileSlice]):

@@ -113,14 +113,17 @@ def _advice(sizes: Sizes, index: str) -> list[str]:
     if over:
         call = "t.maintenance.rescale(buckets=...)" if is_bucketed else "t.maintenance.cluster()"
         lines.append(f"{count_text(over, 'file group')} of more than the advised 3 GB: {call} splits them.")
-    if largest_ratio >= _MAX_SIZE_RATIO and totals["groups"] > 1:
+    # files of a small table stay small, however even they are
+    largest = pc.max(sizes.groups["bytes"]).as_py()
+    if largest_ratio >= _MAX_SIZE_RATIO and totals["groups"] > 1 and largest > totals["small_limit"]:
         call = "t.maintenance.rescale(split_over=...)" if is_bucketed else "t.maintenance.merge_small_files()"
         lines.append(f"The largest file group has {largest_ratio:.1f} times the mean size: {call} evens them out.")
-    if totals["ratio"] is not None and totals["ratio"] > _MAX_LOG_RATIO:
+    is_large = totals["base"] + totals["log_bytes"] > totals["small_limit"]
+    if totals["ratio"] is not None and totals["ratio"] > _MAX_LOG_RATIO and is_large:
         lines.append(
             f"Log files have {totals['ratio']:.1f} times the bytes of base files: t.maintenance.compact() merges them."
         )
-    if totals["small"] > 1 and not is_bucketed:
+    if totals["small"] > 1 and not is_bucketed and totals["base"] > totals["small_limit"]:
         limit = size_text(totals["small_limit"])
         lines.append(f"{count_text(totals['small'], 'base file')} below {limit}: new rows go to them first.")
     return lines

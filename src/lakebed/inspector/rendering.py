@@ -22,6 +22,8 @@ T = TypeVar("T")
 _MAX_NUMBER, _MAX_ECHO = 17, 120
 TABS = (
     ("timeline", "Timeline"),
+    ("rows", "Rows"),
+    ("schema", "Schema"),
     ("files", "Files"),
     ("indexes", "Indexes"),
     ("record", "A record's life"),

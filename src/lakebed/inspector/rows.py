@@ -1,4 +1,4 @@
-"""The pages about rows: the versions of one key, and the plan of a query."""
+"""The pages about rows: the first rows of a filter, the columns, the versions of one key, and the plan of a query."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,16 +22,25 @@ if TYPE_CHECKING:
 # A page looks a key up in so many commits, and lists so many files.
 _LOOKUPS, _PAGE = 20, 50
 _MAX_VALUE = 500
+_ROLES = {
+    "key": "hoodie.table.recordkey.fields",
+    "partition": "hoodie.table.partition.fields",
+    "ordering": "hoodie.table.ordering.fields",
+}
 
 
 def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """The page of a key: its location, and its versions with the row before and after each commit."""
-    text = request.query_params.get("key", "")
     before = digits_of(request, "before")
-    values: dict[str, Any] = {"key": text, "before": before, "answer": None, "fields": ()}
+    values: dict[str, Any] = {"before": before, "answer": None}
     with table.opened() as opened:
-        names = opened.properties.get("hoodie.table.recordkey.fields") or ""
-        values["fields"] = tuple(name.strip() for name in names.split(",") if name.strip())
+        listed = opened.properties.get("hoodie.table.recordkey.fields") or ""
+        names = [name.strip() for name in listed.split(",") if name.strip()]
+        parts = {name: request.query_params.get(f"key.{name}", "") for name in names if len(names) > 1}
+        text = request.query_params.get("key", "")
+        if not text and any(parts.values()):
+            text = ",".join(f"{name}:{part}" for name, part in parts.items())
+        values |= {"key": text, "fields": names, "parts": parts}
         if text:
             keys = lakebed.KeyText([text], typed=True)
             fields = {field.name: field for field in opened.schema if kind_of(field.type)}
@@ -71,8 +81,43 @@ def _value(row: Mapping[str, Any] | None, name: str, fields: Mapping[str, pa.Fie
     if value is not None and name in fields:
         column = pa.array([value], fields[name].type)
         value = with_texts(pa.table([column], [name])).column(0)[0].as_py()
+    return _text(value)
+
+
+def _text(value: Any) -> str:
     text = "null" if value is None else str(value)
     return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"
+
+
+def first_rows(pages: Pages, table: InspectedTable, request: Request) -> Response:
+    """The page with the first rows of a filter. No more is read than these rows take."""
+    text = request.query_params.get("filter", "")
+    with table.opened() as opened:
+        found = section(lambda: _first_rows(opened, text))
+    return pages.show(table, "rows.html", {"filter": text, "found": found}, request)
+
+
+def _first_rows(opened: lakebed.Table, text: str) -> Mapping[str, Any]:
+    head = opened.scan(where=text or None).head(_PAGE + 1)
+    shown = with_texts(head.slice(0, _PAGE))
+    columns = [(f.name, pt.is_integer(f.type) or pt.is_floating(f.type) or pt.is_decimal(f.type)) for f in shown.schema]
+    rows = [[_text(value) for value in row.values()] for row in shown.to_pylist()]
+    return {"columns": columns, "rows": rows, "more": head.num_rows > _PAGE}
+
+
+def schema(pages: Pages, table: InspectedTable, request: Request) -> Response:
+    """The page with the table's columns: their types, whether they may be null, their comments, and their roles."""
+    with table.opened() as opened:
+        columns = section(lambda: _columns(opened))
+    return pages.show(table, "schema.html", {"columns": columns}, request)
+
+
+def _columns(opened: lakebed.Table) -> list[Mapping[str, Any]]:
+    roles: dict[str, list[str]] = {}
+    for role, key in _ROLES.items():
+        for name in (opened.properties.get(key) or "").split(","):
+            roles.setdefault(name.strip().partition(":")[0], []).append(role)
+    return [{**row, "roles": ", ".join(roles.get(row["name"], ()))} for row in opened.columns.to_arrow().to_pylist()]
 
 
 def query(pages: Pages, table: InspectedTable, request: Request) -> Response:

@@ -45,6 +45,8 @@ PAGES: Mapping[str, Page] = {
     "indexes/advice": indexes.advice,
     "indexes/verification": indexes.verification,
     "record": rows.record,
+    "rows": rows.first_rows,
+    "schema": rows.schema,
     "query": rows.query,
 }
 

@@ -35,7 +35,9 @@ def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
         values = {"of": source, "listed": listed, "total": 0 if view is None else len(view)}
         if part:
             return pages.show(table, "part_instants.html", values, request)
-        plot = section(lambda: (timeline if view is None else view).plot(_PAGE))
+        # the archive is history: what happened lately is on the timeline
+        recent = view if source == "metadata" and view is not None else timeline
+        plot = section(lambda: recent.plot(_PAGE))
         waiting = timeline.pending[-_PAGE:]
         pending = section(
             lambda: [{**row, "writer": _writer(waiting, i)} for row, i in zip(_rows(waiting), waiting, strict=True)]

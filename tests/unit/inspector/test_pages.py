@@ -29,7 +29,7 @@ from support.hostile import PATHS as HOSTILE_PATHS
 from support.inspected import answer, crawl, inspector, links_of, page, plain, rows_of
 from support.vector_tables import vector_of, vector_table
 
-TABS = ("timeline", "files", "indexes", "record", "query")
+TABS = ("timeline", "rows", "schema", "files", "indexes", "record", "query")
 
 
 def trips(step: int, ids: range = range(40)) -> pa.Table:
@@ -560,3 +560,69 @@ def test_blobs_are_shown_by_their_size_and_variants_by_their_json() -> None:
     assert "1,500 bytes" in text
     assert '{"tags":["one"]}' in text
     MemoryStorage.drop("inspector-texts")
+
+
+@pytest.fixture
+def life() -> Generator[InspectorServer]:
+    """A server of a table with a key of two columns, a comment and an odd text."""
+    uri = "memory://inspector-life/life"
+    rows = {
+        "country": ["Norway", "Norway", "<i>Peru"],
+        "year": [2002, 2007, 2007],
+        "life": [79.05, 80.2, None],
+    }
+    table = lakebed.load(uri, rows, key=["country", "year"])
+    table.columns.comment("life", "in years")
+    table.upsert({"country": ["Norway"], "year": [2007], "life": [81.0]})
+    with inspector(uri) as running:
+        yield running
+    MemoryStorage.drop("inspector-life")
+
+
+def test_the_page_of_rows_shows_the_first_rows_of_a_filter(life: InspectorServer) -> None:
+    every = plain(page(life, "/t/0/rows"))
+    assert "3 rows, which is all" in every
+    text = page(life, "/t/0/rows?" + urlencode({"filter": "year = 2007"}))
+    assert '<td class="num">81.0</td>' in text
+    assert "<td>&lt;i&gt;Peru</td>" in text
+    assert '<td class="num">null</td>' in text
+    assert "79.05" not in text
+    assert "No row fulfils the filter" in page(life, "/t/0/rows?filter=year+%3D+1")
+    problem = plain(page(life, "/t/0/rows?filter=country+%3D+Norway"))
+    assert "no column 'Norway'" in problem
+    assert "A text is written in quotes: 'Norway'" in problem
+
+
+@pytest.mark.parametrize(("count", "text"), [(50, "50 rows, which is all"), (51, "The first 50 rows")])
+def test_the_page_of_rows_ends_after_fifty(count: int, text: str) -> None:
+    uri = f"memory://inspector-rows/t{count}"
+    lakebed.load(uri, {"id": list(range(count))}, key="id")
+    with inspector(uri) as running:
+        shown = page(running, "/t/0/rows")
+    assert text in plain(shown)
+    assert shown.count('<td class="num">') == 50
+    MemoryStorage.drop("inspector-rows")
+
+
+def test_the_page_of_the_schema_lists_columns_with_their_roles(life: InspectorServer) -> None:
+    text = page(life, "/t/0/schema")
+    assert '<th scope="row">country</th><td class="mono">STRING</td><td>yes</td><td>key</td>' in text
+    assert '<td class="mono">DOUBLE</td><td>yes</td><td></td><td class="prose">in years</td>' in text
+
+
+def test_a_key_of_several_columns_has_a_field_for_each(life: InspectorServer) -> None:
+    text = page(life, "/t/0/record")
+    assert 'name="key.country"' in text
+    assert 'name="key.year"' in text
+    found = page(life, "/t/0/record?" + urlencode({"key.country": "Norway", "key.year": 2007}))
+    assert 'value="Norway"' in found
+    assert 'value="2007"' in found
+    assert "81.0" in found
+    assert "80.2" in found
+    assert "81.0" in page(life, "/t/0/record?" + urlencode({"key": "country:Norway,year:2007"}))
+
+
+def test_the_archive_keeps_recent_activity_and_a_small_table_has_no_warning(life: InspectorServer) -> None:
+    recent = re.compile(r'aria-label="(\d+ instants[^"]*)"')
+    assert recent.findall(page(life, "/t/0/timeline?of=archived")) == recent.findall(page(life, "/t/0/timeline"))
+    assert 'class="notice"' not in page(life, "/t/0/files")
