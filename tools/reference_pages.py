@@ -48,7 +48,7 @@ _MODULES = ("maintenance", "indexes", "spark", "polars", "variant")
 # What a program holds in its hands after a call of the table: each class with the members that are there for it.
 _READS = (
     ("lakebed.read.scan", "Results", None),
-    ("lakebed.read.scan", "Scan", ("where", "select", "files", "available", "pruning", "explain")),
+    ("lakebed.read.scan", "Scan", ("where", "select", "files", "available", "to_ray", "to_dask", "pruning", "explain")),
     ("lakebed.read.incremental", "Changes", ("end",)),
     ("lakebed.read.bucket_join", "BucketJoin", ("where", "select", "explain")),
     ("lakebed.read.cdc", "ChangeLog", ("select", "end")),

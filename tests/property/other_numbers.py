@@ -161,7 +161,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "catalog.warehouses": "_LOOKED_AT_ONCE",
         "catalog_server.server": "_KEEP_ALIVE_SECONDS",
         "catalog_server.tables": "_WAIT_SECONDS",
-        "web_server": "REQUEST_SECONDS",
+        "web_server": "REQUEST_SECONDS IDLE_SECONDS",
         "read.search": "_THREADS",
         "read.spark_search": "_TASKS_PER_CORE",
         "slices.newest_files": "_READERS",

@@ -438,3 +438,24 @@ def test_a_link_is_neither_listed_nor_opened_nor_written_through(w: lakebed.Ware
         with pytest.raises((StorageError, TableNotFound), match="is a link"):
             call()
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("show create table sales.orders", "DESCRIBE EXTENDED t and SHOW TBLPROPERTIES t show"),
+        ("drop database sales", "DROP TABLE deletes its tables"),
+        ("drop schema if exists sales cascade", "DROP TABLE deletes its tables"),
+    ],
+)
+def test_statements_of_spark_that_there_are_not_are_answered_with_what_there_is(
+    text: str, hint: str, tmp_path: Path
+) -> None:
+    w = lakebed.Warehouse(str(tmp_path / "lake"))
+    w.load("sales.orders", {"id": [1]}, key="id", progress=False)
+    with pytest.raises(
+        lakebed.UnsupportedFeature, match=r"lakebed has no (SHOW CREATE|DROP (DATABASE|SCHEMA))"
+    ) as raised:
+        w.sql(text)
+    assert hint in raised.value.hint
+    assert w.list() == ["sales.orders"]

@@ -1,12 +1,15 @@
 """`Scan`: a lazy read of a table. Nothing is read before one of its `to_*` methods, `count` or `files` is called.
 
-`Results` has the forms that every lazy read gives: Arrow, pandas, polars, a stream, a Spark session's DataFrame.
+`Results` has the forms that every lazy read gives: Arrow, pandas, polars, a stream, a Spark session's DataFrame; a scan
+also has those of Ray and Dask.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from itertools import islice
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -35,8 +38,10 @@ from lakebed.timeline.timeline import Timeline
 from lakebed.wording import Lines, count_text, rows_html, text_html
 
 if TYPE_CHECKING:
+    import dask.dataframe as dd
     import pandas as pd
     import polars as pl
+    import ray.data
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.filters.sql import Condition
@@ -211,12 +216,8 @@ class Results(Frames):
 
     def _session(self, *storages: Storage) -> SparkSession:
         """The session to read these storages with. Raises `UnsupportedFeature` if its workers cannot read them."""
-        for spec in (storage.spec for storage in storages if storage.spec.in_this_process):
-            raise UnsupportedFeature(
-                f"{spec.uri} is in the memory of this process, which Spark's workers cannot see",
-                hint="read with to_arrow(), or make the table at a path that both see",
-                context={"feature": "memory on Spark", "uri": spec.uri},
-            )
+        for storage in storages:
+            _check_shared(storage, "Spark")
         if self._spark is not None:
             return self._spark
         from lakebed.read.spark import active_session
@@ -228,6 +229,16 @@ class Results(Frames):
                 hint="open the table with spark=..., or read with to_arrow() or to_pandas()",
             )
         return session
+
+
+def _check_shared(storage: Storage, engine: str) -> None:
+    """Raise `UnsupportedFeature` for a table in memory, which the workers of an engine do not see."""
+    if storage.spec.in_this_process:
+        raise UnsupportedFeature(
+            f"{storage.spec.uri} is in the memory of this process, which {engine}'s workers cannot see",
+            hint="read with to_arrow(), or make the table at a path that both see",
+            context={"feature": f"memory on {engine}", "uri": storage.spec.uri},
+        )
 
 
 class _Limited(Results):
@@ -298,12 +309,13 @@ def column_names_of(columns: Sequence[str | Sequence[str]]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def require(package: str) -> Any:
-    """The package `package`. Raises `UnsupportedFeature`, which names the extra that installs it, if it is not
+def require(module: str) -> Any:
+    """The module `module`. Raises `UnsupportedFeature`, which names the extra that installs its package, if it is not
     installed."""
     try:
-        return __import__(package)
+        return import_module(module)
     except ImportError as error:
+        package = module.partition(".")[0]
         raise UnsupportedFeature(
             f"{package} is not installed", hint=f"pip install 'lakebed[{package}]', or read with to_arrow()"
         ) from error
@@ -468,6 +480,41 @@ class Scan(Results):
             raise refused("to_spark", "bucketed", bucketed, "True or False, a number of buckets or a scan")
         spark = self._session(self._storage())
         return read_again(self._storage(), lambda: self._frame(spark, bucketed), self._renew)
+
+    def to_ray(self) -> ray.data.Dataset:
+        """A lazy Dataset of Ray with a read task for each file slice that the plan reads. Needs `lakebed[ray]`.
+
+        Rows are read where the tasks run. Raises `UnsupportedFeature` for a table in memory, and `InvalidOption` for a
+        condition that only Spark can evaluate; a file that was cleaned before its task ran is a `StorageError`.
+
+        >>> import lakebed
+        >>> t = lakebed.load("memory://docs/to-ray", {"id": [1]}, key="id")
+        >>> t.scan().to_ray()
+        Traceback (most recent call last):
+        lakebed.errors.UnsupportedFeature: ... is in the memory of this process, which Ray's workers cannot see. ...
+        """
+        return self._in_tasks("Ray").ray_dataset(self.plan, self.reader)
+
+    def to_dask(self) -> dd.DataFrame:
+        """A lazy DataFrame of Dask with a partition for each file slice that the plan reads. Needs `lakebed[dask]`.
+
+        The columns have the types of Arrow (`pandas.ArrowDtype`). Rows are read where the tasks run. Raises
+        `UnsupportedFeature` for a table in memory, and `InvalidOption` for a condition that only Spark can evaluate; a
+        file that was cleaned before its task ran is a `StorageError`.
+
+        >>> import lakebed
+        >>> t = lakebed.load("memory://docs/to-dask", {"id": [1]}, key="id")
+        >>> t.scan().to_dask()
+        Traceback (most recent call last):
+        lakebed.errors.UnsupportedFeature: ... is in the memory of this process, which Dask's workers cannot see. ...
+        """
+        return self._in_tasks("Dask").dask_frame(self.plan, self.reader)
+
+    def _in_tasks(self, engine: str) -> ModuleType:
+        from lakebed.read import task_frames
+
+        _check_shared(self._storage(), engine)
+        return task_frames
 
     def _frame(self, spark: SparkSession, bucketed: bool | int | Scan) -> DataFrame:
         if bucketed is not False:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.engine.spark_session import zone_of
+from lakebed.errors import UnsupportedFeature
 from lakebed.schema.spark import spark_type
 from lakebed.statements.commands import Command, CommandCursor, ForSpark, Query, rows_of, table_of
 from lakebed.statements.sources import Sources
@@ -26,6 +27,11 @@ _FORMS = {
     "SHOW TBLPROPERTIES": "write SHOW TBLPROPERTIES t",
     "SHOW COLUMNS": "write SHOW COLUMNS IN t",
 }
+# Statements of Spark that lakebed does not have, and what stands in their place.
+_OTHERS = {
+    "SHOW CREATE": "DESCRIBE EXTENDED t and SHOW TBLPROPERTIES t show what a table was created with",
+    "DROP DATABASE": "DROP TABLE deletes its tables; what is left of an empty database is a folder of the warehouse",
+}
 _SAME_WORDS = {"SCHEMA": "DATABASE", "SCHEMAS": "DATABASES", "DESC": "DESCRIBE", "FORMATTED": "EXTENDED"}
 
 
@@ -34,6 +40,12 @@ def parse_database(statement: Statement, sources: Sources) -> Command | None:
     any other. With a session those about names are Spark's."""
     kind = " ".join(_SAME_WORDS.get(statement.word(at), statement.word(at)) for at in range(2))
     names = sources.names
+    if kind in _OTHERS and sources.session is None:
+        raise UnsupportedFeature(
+            f"lakebed has no {' '.join(statement.words[:2])}, in the SQL text near {statement.near(0)}",
+            hint=f"{_OTHERS[kind]}.",
+            context={"feature": kind},
+        )
     if kind not in _FORMS:
         return None
     cursor = CommandCursor(statement, _FORMS[kind], at=2, zone=zone_of(sources.session), sources=sources)

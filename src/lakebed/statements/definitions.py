@@ -59,7 +59,9 @@ def parse_definition(statement: Statement, sources: Sources) -> Command | None:
         return _create(cursor)
     if not cursor.takes(kind, "TABLE"):
         return None
-    if_exists = kind == "DROP" and cursor.takes("IF", "EXISTS")
+    if_exists = cursor.takes("IF", "EXISTS")
+    if if_exists and kind != "DROP":
+        raise cursor.wrong(2, f"{kind} TABLE has no IF EXISTS")
     table = cursor.target()
     if kind == "DROP":
         cursor.takes("PURGE")
@@ -277,7 +279,7 @@ def _create(cursor: CommandCursor) -> CreateTable | None:
     cursor.check_parentheses()
     cursor.needs("CREATE")
     if cursor.takes("OR", "REPLACE"):
-        raise cursor.wrong(1, "OR REPLACE is not possible: drop the table first")
+        raise cursor.wrong(1, "OR REPLACE is not possible, and a DROP TABLE has to come first,")
     cursor.takes("EXTERNAL")
     cursor.needs("TABLE")
     if_not_exists = cursor.takes("IF", "NOT", "EXISTS")
