@@ -73,6 +73,7 @@ _VIEWS = (
     ("lakebed.table_consumers", "ConsumerState"),
     ("lakebed.table_indexes", "IndexesView"),
     ("lakebed.table_indexes", "SkewView"),
+    ("lakebed.table", "StagedTable"),
     ("lakebed.table_versions", "VersionsView"),
     ("lakebed.table_versions", "Version"),
     ("lakebed.table_views", "TimelineView"),
@@ -98,8 +99,8 @@ _INTROS = {
     "maintenance": "`Table.maintenance`, `savepoints` and `catalogs` give these: what keeps a table in shape.",
     "reads": "`Table.scan`, `join`, `changes`, `cdc` and `diff` give these; nothing is read before a method asks for"
     " rows.",
-    "views": "`Table.columns`, `checks`, `blobs`, `indexes`, `consumers`, `versions`, `timeline`, `files` and `features` give"
-    " these; each prints as a table.",
+    "views": "`Table.columns`, `checks`, `blobs`, `indexes`, `consumers`, `stage`, `versions`, `timeline`, `files` and"
+    " `features` give these; each prints as a table.",
     "results": "What writes and services give; each prints in a line or two, `to_dict()` gives plain values.",
     "arguments": "Classes of values that calls take.",
 }

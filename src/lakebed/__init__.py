@@ -36,6 +36,7 @@ from lakebed.errors import (
     TableExists,
     TableNotFound,
     UnsupportedFeature,
+    ValidationFailed,
 )
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ __all__ = [
     "TableExists",
     "TableNotFound",
     "UnsupportedFeature",
+    "ValidationFailed",
     "Warehouse",
     "WriteResult",
     "__version__",

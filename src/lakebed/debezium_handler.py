@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from lakebed.api import create, exists
 from lakebed.api import open as open_table
 from lakebed.errors import InvalidRecord, UnsupportedFeature
-from lakebed.ingestion.columns import typed_columns
 from lakebed.ingestion.debezium import Envelopes, decode_debezium_json, table_defaults
 from lakebed.ingestion.json_messages import without_null_types
 from lakebed.ingestion.moving_rows import index_defaults, searched_partition
 from lakebed.properties.table_config import CURRENT_VERSION
+from lakebed.schema.type_names import typed_columns
 from lakebed.secrets import masked_repr
 from lakebed.table import Table
 

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from lakebed.api import create, drop, exists
 from lakebed.api import open as open_table
 from lakebed.catalog.names import table_uri, target_uri
-from lakebed.concurrency.heartbeat import is_dead
 from lakebed.config.arguments import checks_arguments
 from lakebed.config.options import resolve_options
 from lakebed.engine.arrow_data import arrow_rows
@@ -25,11 +24,12 @@ from lakebed.format.hashes import java_hash
 from lakebed.inputs.base import TABLE_BYTES, RowSource
 from lakebed.inputs.files import DataFiles, FilesSource, Partitioning, data_of
 from lakebed.inputs.other_tables import DeltaTable, IcebergTable, OtherTable
-from lakebed.inputs.source_folder import SourceFolder, files_of_folder, files_of_table, refused
-from lakebed.model import COMMIT_ACTIONS, HOODIE, PARTITION_PATH, RECORD_KEY, Action, State
+from lakebed.inputs.source_folder import SourceFolder, check_apart, files_of_folder, files_of_table, refused
+from lakebed.model import COMMIT_ACTIONS, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.bootstrap import bootstrap
 from lakebed.operations.foreign_files import DELTA, ICEBERG, kind_of_folder
 from lakebed.operations.hudi_job import session_engine, write_context
+from lakebed.operations.recreate import remove_interrupted_load
 from lakebed.operations.result import WriteResult
 from lakebed.progress import display
 from lakebed.progress import progress as shown_progress
@@ -39,7 +39,6 @@ from lakebed.table import Table
 from lakebed.wording import count_text
 
 _log = logging.getLogger("lakebed")
-_HISTORY = (f"{HOODIE}/timeline/history", f"{HOODIE}/archived")
 _LOOKUP_INDEXES = ("auto", "simple", "global_simple", "bloom", "global_bloom")
 _COMBINE = "hoodie.combine.before.insert"
 _LET_NEWEST_STAY = f"let the newest row of each key stay: options={{{_COMBINE!r}: True}} with an ordering column"
@@ -146,7 +145,7 @@ def _convert_over_files(
     assert isinstance(rows, FilesSource | OtherTable)
     files = files_of_folder(rows) if isinstance(rows, FilesSource) else files_of_table(rows)
     storage = open_storage(target_uri(uri), storage_options)
-    _check_apart(storage.url(), files.storage.url())
+    check_apart(storage.url(), files.storage.url())
     _remove_interrupted_load(uri, storage_options)
     table = create(uri, files.rows.schema, **_options_over_files(files, create_options))
     result: WriteResult | None = None
@@ -160,17 +159,6 @@ def _convert_over_files(
         raise
     table.loaded = result
     return table
-
-
-def _check_apart(table: str, source: str) -> None:
-    """Raise `InvalidOption` if one of the two folders contains the other."""
-    table_folder, source_folder = f"{table.rstrip('/')}/", f"{source.rstrip('/')}/"
-    if table_folder.startswith(source_folder) or source_folder.startswith(table_folder):
-        raise InvalidOption(
-            f"the table {table} and its source files {source} need folders of their own",
-            hint="name a folder outside of the source: lakebed.convert(source, new_uri, key=..., in_place=True)",
-            context={"uri": table, "source": source},
-        )
 
 
 def _options_over_files(files: SourceFolder, create_options: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,17 +260,9 @@ def drop_unless_used(
 
 
 def _remove_interrupted_load(uri: str, storage_options: Mapping[str, str] | None) -> None:
-    """Drop the table that a killed load left: a table without commits, whose only instant is a bulk insert of a process
-    that has ended."""
-    if not exists(uri, storage_options=storage_options):
-        return
-    storage = open_storage(table_uri(uri), storage_options)
-    table = open_table(uri, storage_options=storage_options)
-    instants = list(table.timeline)
-    writes = (Action.COMMIT, Action.DELTACOMMIT)
-    is_load = len(instants) == 1 and instants[0].action in writes and instants[0].state is not State.COMPLETED
-    if is_load and not any(map(storage.list_names, _HISTORY)) and is_dead(storage, instants[0].time):
-        drop(uri, storage_options=storage_options)
+    """Drop the table that a killed load left."""
+    if exists(uri, storage_options=storage_options):
+        remove_interrupted_load(open_storage(table_uri(uri), storage_options))
 
 
 def _check_rows(
@@ -309,7 +289,8 @@ def _check_rows(
         return
     repeated = _repeated_keys(table, stored)
     if repeated:
-        (key, path, count), *_ = repeated
+        (stored, path, count), *_ = repeated
+        key = table.opened.config.keys.readable_text(stored, table.schema)
         where = f" in partition path {path!r}" if path else ""
         more = f"; so have at least {count_text(len(repeated) - 1, 'other key')}" if len(repeated) > 1 else ""
         raise InvalidRecord(

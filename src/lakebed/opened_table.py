@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebed.config.settings import ReadSettings
 from lakebed.engine.spark_session import zone_of
+from lakebed.errors import InvalidOption
 from lakebed.metadata.lookups import open_again
 from lakebed.progress import display
 from lakebed.properties.file import load_table_config
@@ -33,6 +36,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Views of this many moments are cached while nothing changes.
 _VIEWS = 4
+# The message and the metadata of the statement that runs, which calls the methods of tables.
+_note_around: ContextVar[tuple[str | None, Mapping[str, Any] | None]] = ContextVar("note_around", default=(None, None))
+
+
+@contextmanager
+def noting(message: str | None, metadata: Mapping[str, Any] | None = None) -> Generator[None]:
+    """Note this with the writes in the block that note nothing themselves. Raises `InvalidOption` for another type."""
+    if message is not None and not isinstance(message, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidOption(f"a message is a text, not {message!r}", context={"option": "message"})
+    if metadata is not None and not isinstance(metadata, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidOption(f"metadata is a dict of names and values, not {metadata!r}", context={"option": "metadata"})
+    token = _note_around.set((message, metadata))
+    try:
+        yield
+    finally:
+        _note_around.reset(token)
 
 
 class OpenedTable:
@@ -78,6 +97,7 @@ class OpenedTable:
     ) -> WriteResult:
         """Run a write, with its retries after conflicts, then the services that the table's settings make due, and
         return its result."""
+        from lakebed import lineage
         from lakebed.operations import hudi_job
         from lakebed.operations.group_commit import UpsertTarget, commit
         from lakebed.services.due import run_due_services
@@ -85,10 +105,32 @@ class OpenedTable:
         begins = self._begins(data, hudi_job.with_retries(retries, options), name)
         run = partial(hudi_job.run_again, begins.context, data=data, name=name, once=once)
         target = None if once else UpsertTarget(self.storage, self.config, begins.options)
+        write = partial(commit, run, verb, data, target, partial(run_due_services, spark=self.spark))
         with display(enabled=progress):
-            result = commit(run, verb, data, target, partial(run_due_services, spark=self.spark))
+            if lineage.is_active():
+                from lakebed.read.origin import source_of
+
+                result = self.reported(write, source_of(data), begins.options, name)
+            else:
+                result = write()
         if begins.was_read:  # not where another thread wrote the rows
             self.config = begins.config
+        return result
+
+    def reported(
+        self, write: Callable[[], WriteResult], source: str | None, options: Mapping[str, Any] | None, name: str
+    ) -> WriteResult:
+        """Run a write of rows from `source` (None: unknown), and send events of its beginning and end."""
+        from lakebed import lineage
+        from lakebed.config.commit_notes import notes_of_options
+
+        operation, notes = notes_of_options(options or {}, name)
+        with lineage.reported(self.uri, self.config.name, operation, [source] if source else ()) as outcome:
+            outcome.notes = notes
+            result = write()
+            if result.instant and not result.skipped:
+                outcome.instant, outcome.schema = result.instant, self.snapshot().schema
+                outcome.rows, outcome.files, outcome.size = result.rows, len(result.files), result.bytes
         return result
 
     def noted(
@@ -100,6 +142,8 @@ class OpenedTable:
     ) -> Mapping[str, Any]:
         """The options of a write with what its caller notes about it, and with its operation where Hudi has no word for
         it."""
+        if message is None and not metadata:
+            message, metadata = _note_around.get()
         if message is None and not metadata and not operation:
             return options or {}
         from lakebed.config.commit_notes import with_note

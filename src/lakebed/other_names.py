@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 OF_PACKAGE = {
     "connect": "lakebed.open(uri) opens a table, lakebed.Warehouse(uri) all tables of a folder",
+    "read": "lakebed.open(uri).to_arrow() reads a table, lakebed.open(uri).scan(...) a part of it",
     "read_table": "lakebed.open(uri).to_arrow() reads a table",
     "write_table": "lakebed.load(uri, rows, key=...) makes a table, lakebed.open(uri).upsert(rows) changes one",
     "write_deltalake": "lakebed.load(uri, rows, key=...) makes a table, lakebed.open(uri).upsert(rows) changes one",
@@ -16,6 +17,7 @@ OF_PACKAGE = {
     "query": "lakebed.sql(text) runs a query",
 }
 OF_TABLE = {
+    "connect": "the table is open; lakebed.sql(text, {'t': t}) runs SQL on it",
     "append": "t.insert(rows) adds rows; t.upsert(rows) also updates the rows of stored keys",
     "write": "t.upsert(rows), t.insert(rows) and t.bulk_insert(rows) write",
     "overwrite": 't.insert_overwrite(rows, "table") replaces all rows',

@@ -12,6 +12,7 @@ from lakebed.api import open as open_table
 from lakebed.catalog.names import warehouse_names
 from lakebed.config.arguments import refused
 from lakebed.loading import load
+from lakebed.opened_table import noting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +32,8 @@ def sql(
     spark: SparkSession | None = None,
     *,
     storage_options: Mapping[str, str] | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> QueryResult | DataFrame | WriteResult | Table | Printed | View | list[str]:
     """Run a SQL statement over tables: a query on DuckDB, with a session on Spark, or a statement that a method of a
     table carries out.
@@ -52,7 +55,7 @@ def sql(
     CREATE and DROP INDEX, OPTIMIZE, VACUUM, RESTORE and CALL with Hudi's procedures return the table or the result of
     its method; SHOW INDEXES, SHOW PARTITIONS, DESCRIBE HISTORY, DESCRIBE EXTENDED and the procedures that show
     something return rows, and so do SHOW TABLES and SHOW DATABASES of a warehouse. With a session every statement about
-    another table is Spark's.
+    another table is Spark's. `message` and `metadata` are noted with the commits of the statement.
 
     Raises `InvalidOption` for a text that is no such statement or more than one, `UnsupportedFeature` where DuckDB is
     not installed, `TableNotFound` for a URI without a table.
@@ -65,7 +68,8 @@ def sql(
     """
     from lakebed.statements.variables import variables_of
 
-    return run_sql(text, tables, args, spark, storage_options, variables_of(inspect.currentframe()))
+    with noting(message, metadata):
+        return run_sql(text, tables, args, spark, storage_options, variables_of(inspect.currentframe()))
 
 
 def run_sql(

@@ -711,6 +711,14 @@ class Table:
         """
         return self.scan().head(rows)
 
+    def sample(self, rows: int = 5, *, seed: int | None = None) -> pa.Table:
+        """Rows chosen at random, as an Arrow table; the same `seed` chooses the same. The table is read as a whole.
+
+        >>> t.sample(2).num_rows
+        2
+        """
+        return self.scan().sample(rows, seed=seed)
+
     def to_pandas(self, where: Any = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """The rows, or those that fulfil a condition, as a pandas DataFrame: `scan(columns, where).to_pandas()`.
 
@@ -974,6 +982,39 @@ class Table:
 
     # -- state and settings
 
+    def clone(
+        self, uri: str, *, deep: bool = False, progress: bool = True, options: Mapping[str, Any] | None = None
+    ) -> Table:
+        """Make a table at `uri` with the rows that this one has now, and return it: without a copy of the rows, or with
+        `deep` a copy. Writes to either table never touch the other.
+
+        The clone has the columns, key, partitions, index and settings of this table, a name of its own, one commit, and
+        none of its indexes of the metadata table, catalogs and published lists. Without `deep` it reads the base files
+        of this table: a savepoint named `clone <uri>` keeps them, and has to stay as long as the clone is used.
+        `options` are those of the writes.
+
+        Raises `UnsupportedFeature` with the reason where the rows have to be copied: log files, an index that notes the
+        place of each key, files with other columns. Raises `TableExists`. After an error there is no clone.
+
+        >>> trial = t.clone("memory://docs/trial", deep=True)
+        >>> trial.delete([1]).operation, trial.count(), t.count()
+        ('delete', 2, 3)
+        >>> lakebed.drop(trial.uri)
+        []
+        """
+        from lakebed.services.clone import copied_clone, shallow_clone
+        from lakebed.storage.opening import open_storage
+
+        target = open_storage(str(uri), self.opened.storage.spec.options)
+        context = self.opened.context(None, options, "clone")
+        if not deep:
+            result = shallow_clone(context, target, resolve_options(options))
+        else:
+            result = copied_clone(context, target, self.scan(), progress=progress)
+        clone = Table(OpenedTable(target, load_table_config(target), self.opened.spark, self.opened.reads))
+        clone.loaded = result
+        return clone
+
     def configure(
         self, settings: Mapping[str, Any], *, dry_run: bool = False, options: Mapping[str, Any] | None = None
     ) -> Configured:
@@ -1125,12 +1166,12 @@ class StagedTable(Table):
         Raises `CommitConflict` if another writer has changed the same file groups since the write began, and
         `InvalidOption` for a stage without a write. Nothing is visible then.
 
-        >>> with fares.stage() as staged:
-        ...     _ = staged.upsert({"id": [3], "fare": [7.0]})
-        ...     staged.commit().inserted
-        1
-        >>> fares.count()
-        3
+        >>> with t.stage() as staged:
+        ...     _ = staged.upsert([{"id": 4, "city": "Rome", "fare": 7.0, "ts": 2}])
+        ...     staged.commit().operation
+        'upsert'
+        >>> t.count()
+        4
         """
         return self.opened.commit()
 
@@ -1139,7 +1180,7 @@ class StagedTable(Table):
 
         `columns` are those that are compared and shown (None: all). `start` and `end` are of `Table.diff`.
 
-        >>> with fares.stage() as staged:
+        >>> with t.stage() as staged:
         ...     _ = staged.delete([1])
         ...     staged.diff().summary
         0 inserted, 0 updated, 1 deleted

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
+from lakebed import lineage
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.opened_table import OpenedTable
 from lakebed.operations import hudi_job
@@ -15,6 +16,7 @@ from lakebed.operations.once import Once
 from lakebed.operations.result import WriteResult
 from lakebed.operations.stage import Stage
 from lakebed.progress import display
+from lakebed.read.origin import source_of
 from lakebed.services.due import run_due_services
 from lakebed.slices.snapshot import Snapshot
 
@@ -29,6 +31,8 @@ class OpenedStage(OpenedTable):
         self.stage = Stage()
         self.result: WriteResult | None = None
         self._context: WriteContext | None = None
+        # the source of its rows, its options and its name, for the events of OpenLineage
+        self._write: tuple[str | None, Mapping[str, Any] | None, str] = None, None, ""
 
     def write(
         self,
@@ -51,6 +55,7 @@ class OpenedStage(OpenedTable):
                 context={"second": name},
             )
         begins = self._begins(data, hudi_job.with_retries(retries, options), name)
+        self._write = source_of(data), options, name
         staged = partial(replace, stage=self.stage)
         with display(enabled=progress):
             self._context, self.result = hudi_job.run_again(
@@ -85,7 +90,7 @@ class OpenedStage(OpenedTable):
         if not self.stage.has_write:  # the table has the batch of `once` already
             self.stage.discard()
             return self.result
-        done = self.stage.commit()
+        done = self.reported(self.stage.commit, *self._write) if lineage.is_active() else self.stage.commit()
         # what the verb has counted beside the files, such as the keys that a delete was given
         counted = replace(self.result, checkpoint=done.checkpoint, seconds=done.seconds, duplicates=done.duplicates)
         self.result = run_due_services(replace(self._context, stage=None), counted, spark=self.spark)

@@ -25,7 +25,7 @@ from lakebed.pictures import Bar, Lane, Picture, Span, bars, spans
 from lakebed.properties.features import Feature
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.reopening import read_again
-from lakebed.read.scan import Scan
+from lakebed.read.scan import Frames, Scan
 from lakebed.schema.logical_types import descriptor_of
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
@@ -73,11 +73,8 @@ _PREVIEWED = 50
 _MAX_COUNTED = 64
 
 
-class View:
+class View(Frames):
     """Rows that print as a table."""
-
-    def to_arrow(self) -> pa.Table:
-        raise NotImplementedError
 
     _newest_last = False
     """Whether the last rows are shown if there are too many for a preview."""

@@ -14,6 +14,7 @@ from lakebed.catalog.warehouses import names_of
 from lakebed.config.arguments import checks_arguments, refused
 from lakebed.errors import InvalidOption
 from lakebed.loading import load
+from lakebed.opened_table import noting
 from lakebed.queries import run_sql
 from lakebed.secrets import without_users
 from lakebed.statements.variables import variables_of
@@ -121,6 +122,9 @@ class Warehouse:
         tables: Mapping[str, Any] | None = None,
         args: Mapping[str, Any] | Sequence[Any] | None = None,
         spark: SparkSession | None = None,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> Any:
         """Run a SQL statement in which `database.table` are the tables of this warehouse; all else is that of
         `lakebed.sql`.
@@ -130,7 +134,7 @@ class Warehouse:
         >>> w.sql("show tables in crm").to_pylist()
         [{'database': 'crm', 'table': 'people'}]
         """
-        with using(self._names):
+        with using(self._names), noting(message, metadata):
             return run_sql(text, tables, args, spark, self._storage_options, variables_of(inspect.currentframe()))
 
     @checks_arguments

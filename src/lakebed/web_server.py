@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from operator import itemgetter
 from typing import Any
 
 import uvicorn
@@ -17,6 +18,8 @@ from lakebed.hosts import LOOPBACK, REFUSED, names_this_machine
 
 REQUEST_SECONDS = 15
 """A connection sends a request within so many seconds, or is closed."""
+IDLE_SECONDS = 1
+"""A connection that waits for its request this long makes way for another one where there are too many."""
 
 
 class ServerHostsOnly:
@@ -38,11 +41,24 @@ class _PromptProtocol(H11Protocol):
     # So many connections are served at a time; further ones get this answer.
     max_connections: int | None = None
     busy: ASGIApp | None = None
+    # The content type and the content of the answer to what is no HTTP; None: as uvicorn gives it.
+    invalid: tuple[str, bytes] | None = None
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.max_connections is not None:
+            self._close_idle(len(self.connections) + 1 - self.max_connections)
         self._wait_for_request()
+
+    def send_400_response(self, msg: str) -> None:
+        if self.invalid is None:
+            super().send_400_response(msg)
+            return
+        kind, body = self.invalid
+        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\nconnection: close"
+        self.transport.write(f"{head}\r\n\r\n".encode() + body)
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         if self.max_connections is not None and self.busy is not None:
@@ -62,6 +78,18 @@ class _PromptProtocol(H11Protocol):
     def _unsupported_upgrade_warning(self) -> None:
         """Say nothing of a client that asks for another protocol: it gets a plain answer."""
 
+    def _close_idle(self, count: int) -> None:
+        """Close so many connections that have waited longest for their requests, so that clients that send none do not
+        lock others out. One that has not waited long stays: its request may be on its way."""
+        since = self.loop.time() + REQUEST_SECONDS - IDLE_SECONDS
+        deadlines = [(getattr(other, "_deadline", None), other) for other in self.connections]
+        waiting = [(deadline.when(), other) for deadline, other in deadlines if deadline is not None]
+        for _, other in sorted(((at, other) for at, other in waiting if at < since), key=itemgetter(0))[
+            : max(0, count)
+        ]:
+            other.transport.close()
+            self.connections.discard(other)
+
     def _wait_for_request(self) -> None:
         self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
 
@@ -73,7 +101,8 @@ class _PromptProtocol(H11Protocol):
 
 class WebServer:
     """A server of an application until `stop`. Port 0 takes a free one; `url` has it. Over
-    `max_connections` at a time it answers with `busy`. `settings` are those of uvicorn."""
+    `max_connections` at a time it answers with `busy`. `invalid` is the answer to what is no HTTP: its content type and
+    its content. `settings` are those of uvicorn."""
 
     def __init__(
         self,
@@ -83,6 +112,7 @@ class WebServer:
         *,
         max_connections: int | None = None,
         busy: ASGIApp | None = None,
+        invalid: tuple[str, bytes] | None = None,
         **settings: Any,
     ) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -98,7 +128,11 @@ class WebServer:
         host = f"[{address}]" if ":" in address else address
         self.url = f"http://{host}:{self._socket.getsockname()[1]}/"
         # each connection is an object of this class
-        limits = {"max_connections": max_connections, "busy": staticmethod(busy) if busy is not None else None}
+        limits: dict[str, Any] = {
+            "max_connections": max_connections,
+            "busy": staticmethod(busy) if busy is not None else None,
+        }
+        limits["invalid"] = invalid
         protocol = type("_LimitedProtocol", (_PromptProtocol,), limits)
         config = uvicorn.Config(
             application, log_level="warning", access_log=False, lifespan="off", http=protocol, **settings

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from decimal import Decimal
 from typing import Any, cast
 
 _DATE_DIGITS, _MILLIS_DIGITS = 14, 17
@@ -73,19 +75,72 @@ def text_html(text: str) -> str:
 
 
 def rows_html(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """The HTML of a table, for a notebook; None is an empty cell.
+    """The HTML of a table, for a notebook: columns of numbers on the right, others on the left; None is an empty cell,
+    and `Marked` values are set off.
 
-    >>> rows_html(["a"], [[1], [None]])
-    '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>1</td></tr><tr><td></td></tr></tbody></table>'
+    >>> rows_html(["a", "n"], [["b", 1]]).partition("<tbody>")[2]
+    '<tr><td style="text-align:left">b</td><td style="text-align:right">1</td></tr></tbody></table>'
     """
     from html import escape
 
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    columns, cells = list(names), [list(row) for row in rows]
+    sides = ["right" if _are_numbers(row[at] for row in cells) else "left" for at in range(len(columns))]
+
+    def cell(tag: str, value: object, side: str) -> str:
+        parts = value.parts if isinstance(value, Marked) else (("" if value is None else str(value), False),)
+        text = "".join(f"<mark>{escape(part)}</mark>" if is_marked else escape(part) for part, is_marked in parts)
+        return f'<{tag} style="text-align:{side}">{text}</{tag}>'
+
+    head = "".join(cell("th", name, side) for name, side in zip(columns, sides, strict=True))
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape('' if value is None else str(value))}</td>" for value in row) + "</tr>"
-        for row in rows
+        "<tr>" + "".join(cell("td", value, side) for value, side in zip(row, sides, strict=True)) + "</tr>"
+        for row in cells
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+_NUMBER = re.compile(r"-?[0-9][0-9,.]{0,13}(?: (?:B|[KMGTP]B|s|%))?|-?[0-9.]{1,6} ?%")
+
+
+def _are_numbers(values: Iterable[object]) -> bool:
+    """Whether a column has numbers, and nothing else: also as short texts with a unit. Instants are no numbers."""
+    present = [value for value in values if value is not None and value != ""]
+    return bool(present) and all(
+        (isinstance(value, int | float | Decimal) and not isinstance(value, bool))
+        or (isinstance(value, str) and _NUMBER.fullmatch(value) is not None)
+        for value in present
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A text in a cell of a table whose parts are set off or not."""
+
+    parts: tuple[tuple[str, bool], ...]
+
+    def __str__(self) -> str:
+        return "".join(text for text, _ in self.parts)
+
+
+def marked_pair(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, changed: Collection[str]
+) -> tuple[Marked | None, Marked | None]:
+    """A row before and after a change as cells of a table, with the columns that changed marked.
+
+    >>> [str(cell) for cell in marked_pair({"id": 1, "fare": 2.0}, {"id": 1, "fare": 3.0}, ["fare"])]
+    ['id 1, fare 2.0', 'id 1, fare 3.0']
+    """
+
+    def cell(row: Mapping[str, Any] | None) -> Marked | None:
+        if row is None:
+            return None
+        parts: list[tuple[str, bool]] = []
+        for name, value in row.items():
+            parts += [(", ", False)] if parts else []
+            parts.append((f"{name} {value}", name in changed))
+        return Marked(tuple(parts))
+
+    return cell(before), cell(after)
 
 
 def vector_text(elements: Sequence[float]) -> str:

@@ -1,5 +1,6 @@
 """Random histories of merge-on-read tables whose lists show the rows of log files: other readers give every row of a
-scan after each operation, and the rows of then in each version."""
+scan after each operation, and the rows of then in each version. So do clients of a catalog server, which publishes a
+table when it is asked for it."""
 
 from __future__ import annotations
 
@@ -11,10 +12,14 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.catalog.warehouses import FolderNames
+from lakebed.catalog_server.server import CatalogServer
+from lakebed.catalog_server.tables import ServedTables
+from support.inspected import running
 from support.published import READERS, PublishedHistory, check_published, quiet, sorted_rows
 from support.sampling import so_many, whole
 
-HISTORIES, SMALL = 200, 20
+HISTORIES, SMALL, SERVED = 200, 20, 1
 STEPS = 6
 quiet_readers = pytest.fixture(autouse=True)(quiet)
 INDEXES = ("bucket", "simple", "global_simple", "record")
@@ -116,3 +121,50 @@ def test_readers_of_fresh_lists_give_every_row_of_a_scan_after_each_operation(
     histories = HISTORIES if whole("LAKEBED_HISTORIES") else so_many(50, SMALL)
     compared = [run(str(tmp_path / f"t{seed}"), seed, form) for seed in range(histories)]
     assert sum(compared) > 2 * histories
+
+
+def run_served(server: CatalogServer, uri: str, name: str, seed: int) -> int:
+    """Run one history whose table a client of the server reads after each operation; returns how often it did."""
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import BadRequestError
+
+    index = INDEXES[seed % len(INDEXES)]
+    history = FreshHistory(uri, seed, "mor", index)
+    history.table.configure({"lakebed.publish.fresh": True})
+    catalog = load_catalog("served", type="rest", uri=server.url)
+    done: list[str] = []
+    compared = 0
+    try:
+        for _ in range(STEPS):
+            done.append(history.step())
+            if history.random.random() < 0.3:  # no client asks
+                continue
+            try:
+                table = catalog.load_table(name)
+            except BadRequestError as refused:  # older files, which no compaction has written again
+                if "rewrite older files" not in str(refused).lower():
+                    raise
+                continue
+            expected = sorted_rows(history.table.scan().to_arrow())
+            assert sorted_rows(table.scan().to_arrow()) == expected
+            snapshot = table.current_snapshot()
+            assert snapshot is not None
+            assert snapshot.summary is not None
+            history.versions[snapshot.snapshot_id] = snapshot.summary.additional_properties["hudi.instant"], expected
+            compared += 1
+        for version, rows in history.readable_versions().items():
+            assert sorted_rows(catalog.load_table(name).scan(snapshot_id=version).to_arrow()) == rows, version
+    except BaseException as error:
+        error.add_note(f"served, seed {seed}, {index}: {done}")
+        raise
+    return compared
+
+
+def test_clients_of_a_server_give_every_row_of_a_scan_after_each_operation(tmp_path: Path) -> None:
+    histories = HISTORIES if whole("LAKEBED_HISTORIES") else so_many(50, SERVED)
+    tables = ServedTables(FolderNames(str(tmp_path)), publishes=True, vends=False)
+    compared = 0
+    with running(CatalogServer(tables)) as server:
+        for seed in range(1_000, 1_000 + histories):
+            compared += run_served(server, str(tmp_path / "h" / f"t{seed}"), f"h.t{seed}", seed)
+    assert compared > 2 * histories

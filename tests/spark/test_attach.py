@@ -428,6 +428,17 @@ def test_writers_refuse_wrong_names_and_options_and_leave_no_table(
     assert stored(warehouse, "sales.orders") == [(1, 7), (2, 8), (3, 7)]
 
 
+def test_a_message_of_the_session_is_noted_with_its_commits(spark: Any, warehouse: lakebed.Warehouse) -> None:
+    spark.sql("SET lakebed.message = a new owner")
+    try:
+        spark.sql("UPDATE sales.orders SET who = 9 WHERE id = 1")
+    finally:
+        spark.sql("RESET lakebed.message")
+    spark.sql("UPDATE sales.orders SET who = 7 WHERE id = 1")
+    newest = warehouse.open("sales.orders").versions.to_arrow().to_pylist()[-2:]
+    assert [one["message"] for one in newest] == ["a new owner", None]
+
+
 def test_tables_of_spark_are_written_as_before(spark: Any, warehouse: lakebed.Warehouse, tmp_path: Path) -> None:
     rows = spark.createDataFrame([(1, 1), (5, 1)], "id long, n long")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ from lakebed.errors import InvalidOption, ValidationFailed
 from support.crash_tables import leftovers
 
 OPTION = "hoodie.precommit.validators"
-ON_SPARK = {"lakebed.spark.local.rows": 0}
+ON_SPARK = {"lakebed.local.rows": 0}
 
 
 @pytest.fixture
-def table(spark: Any, tmp_path: Path) -> Iterator[lakebed.Table]:
+def table(spark: Any, tmp_path: Path) -> lakebed.Table:
     t = lakebed.create(
         str(tmp_path / "t"),
         {"id": [1], "city": ["x"], "fare": [1.0]},
@@ -29,7 +28,7 @@ def table(spark: Any, tmp_path: Path) -> Iterator[lakebed.Table]:
         spark=spark,
     )
     t.upsert(frame(spark, 0, 40), options=ON_SPARK)
-    yield t
+    return t
 
 
 def frame(spark: Any, first: int, end: int, fare: float = 1.0) -> Any:

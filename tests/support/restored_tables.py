@@ -13,7 +13,7 @@ from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
-from lakebed.timeline.bodies.plans import CleanPlan, encode_clean_metadata, encode_clean_plan
+from lakebed.timeline.bodies.plans import CleanPlan, clean_body, encode_clean_metadata
 from lakebed.timeline.instants import InstantClock
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
@@ -86,7 +86,7 @@ def cleaned(table: Table, which: Callable[[str], bool], earliest: str = "") -> l
     clock = InstantClock(config.timezone)
     instant = clock.next(after=now.greatest_time)
     writer = TimelineWriter(storage, config)
-    writer.request(Action.CLEAN, instant, encode_clean_plan(storage.url(), plan))
+    writer.request(Action.CLEAN, instant, clean_body(storage.url(), plan).encode())
     writer.inflight(Action.CLEAN, instant)
     for path in paths:
         storage.delete(path)

@@ -161,6 +161,7 @@ PLUG_INS = (
 CONCEPTS = {
     "other_names.py": "names of other libraries, which most processes never ask for; errors.py has the error",
     "schema/variant_bytes.py": "the outer shape of variants in bytes; logical_types.py has the types",
+    "slices/placed_records.py": "log records from commit to commit; changed_rows.py has the rows of one reading",
     "catalog/columns.py": "types of Hive and Spark; metastore.py has entries",
     "statements/databases.py": "statements about names; definitions.py has those about a table",
     "concurrency/process_queue.py": "who waits in this process; lock.py speaks to storage",
@@ -307,6 +308,7 @@ MANY_PARAMETERS = {
     "opened_table.py": 1,
     "operations": 9,
     "properties": 1,
+    "queries.py": 1,
     "read": 5,
     "services": 2,
     "slices": 4,

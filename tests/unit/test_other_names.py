@@ -32,9 +32,18 @@ def test_a_clause_of_another_library_is_answered_with_that_of_lakebed(table: lak
 
 def test_a_function_of_another_library_is_answered_with_that_of_lakebed() -> None:
     for name, ours in OF_PACKAGE.items():
+        if name == "read":  # a package, once a table was read
+            continue
         with pytest.raises(AttributeError) as raised:
             getattr(lakebed, name)
         assert str(raised.value) == f"lakebed has no attribute {name!r}: {ours}"
+
+
+def test_a_call_of_the_package_of_reads_names_what_reads_a_table(table: lakebed.Table) -> None:
+    assert table.count() == 0  # imports it
+    with pytest.raises(TypeError) as raised:
+        lakebed.read(table.uri)  # pyright: ignore[reportCallIssue]
+    assert str(raised.value) == f"lakebed.read is a package: {OF_PACKAGE['read']}"
 
 
 def test_a_slip_of_the_pen_is_answered_with_the_nearest_name(table: lakebed.Table) -> None:

@@ -280,7 +280,7 @@ def test_the_view_shows_positions_and_lags(make: Callable[..., Table]) -> None:
     assert (daily["consumer"], daily["position"], daily["lag_commits"]) == ("daily", result.checkpoint, 2)
     assert daily["lag_seconds"] > 0
     assert (nightly["consumer"], nightly["lag_commits"], nightly["lag_seconds"]) == ("nightly", 0, 0.0)
-    assert "<td>daily</td>" in table.consumers._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert ">daily</td>" in table.consumers._repr_html_()  # pyright: ignore[reportPrivateUsage]
     assert repr(table.consumers).splitlines()[1].startswith("daily")
     assert len(table.consumers) == 2
     assert str(table.consumers.get("nightly")).endswith("it has read every commit")

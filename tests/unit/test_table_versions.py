@@ -128,4 +128,4 @@ def test_versions_print_without_columns_that_have_no_value(tmp_path: Path) -> No
     assert head == ["number", "instant", "completion_time", "operation", "inserted", "updated", "deleted", "user"]
     table.upsert({"id": [1]}, message="why")
     assert "message" in str(table.versions).splitlines()[0].split()
-    assert "<td>why</td>" in table.versions._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert ">why</td>" in table.versions._repr_html_()  # pyright: ignore[reportPrivateUsage]

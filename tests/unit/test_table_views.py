@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -122,3 +123,78 @@ def test_an_unknown_instant_has_no_body(make: Make) -> None:
     with pytest.raises(lakebed.CorruptFile, match="is not in the archived timeline"):
         t.timeline.body(Instant("20000101000000000", last.action, State.COMPLETED, None, ""))
     assert lakebed.open(t.uri).timeline.body(last)
+
+
+def test_every_view_is_a_frame_of_pandas_and_polars() -> None:
+    table = lakebed.load("memory://views/frames", {"id": [1, 2, 3], "fare": [1.0, 2.0, 3.0]}, key="id")
+    table.upsert({"id": [2], "fare": [9.0]})
+    table.savepoints.create(name="s")
+    views: list[Any] = [
+        table.timeline,
+        table.files,
+        table.files.skew(),
+        table.features,
+        table.columns,
+        table.versions,
+        table.savepoints,
+        table.catalogs,
+        table.consumers,
+        table.indexes,
+        table.indexes.skew(),
+        table.indexes.ranges(),
+        table.history([2]),
+        table.diff(1, 2),
+        table.scan(),
+        table.changes("earliest"),
+        lakebed.sql("select * from t", {"t": table}),
+    ]
+    for view in views:
+        rows = view.to_arrow()
+        polars, pandas = view.to_polars(), view.to_pandas()
+        assert polars.columns == list(pandas.columns) == rows.column_names, type(view)
+        assert polars.height == len(pandas) == rows.num_rows, type(view)
+        assert polars.to_arrow().num_rows == rows.num_rows
+
+
+def test_a_sample_has_rows_of_the_table_each_with_the_same_chance() -> None:
+    rows = pa.table({"id": list(range(200)), "v": [n % 7 for n in range(200)]})
+    table = lakebed.create("memory://views/sample", rows, key="id", index="bucket", buckets=4)
+    table.upsert(rows)
+    stored = {(row["id"], row["v"]) for row in rows.to_pylist()}
+    counts = dict.fromkeys(range(200), 0)
+    for seed in range(120):
+        sample = table.sample(20, seed=seed)
+        found = [(row["id"], row["v"]) for row in sample.to_pylist()]
+        assert len(set(found)) == 20
+        assert set(found) <= stored
+        for key, _ in found:
+            counts[key] += 1
+    assert sum(counts.values()) == 2_400
+    assert all(1 <= count <= 30 for count in counts.values())
+    assert table.sample(5, seed=3).equals(table.sample(5, seed=3))
+    assert table.sample(500).num_rows == 200
+    assert table.sample(0).num_rows == 0
+    assert sorted(table.scan(["id"], where="id < 3").sample(9)["id"].to_pylist()) == [0, 1, 2]
+
+
+def test_tables_of_notebooks_have_texts_on_the_left_and_numbers_on_the_right() -> None:
+    table = lakebed.load("memory://views/sides", {"id": ["a", "b"], "fare": [1.0, 22.5]}, key="id")
+    html = table.scan()._repr_html_()
+    assert '<th style="text-align:left">id</th><th style="text-align:right">fare</th>' in html
+    assert '<td style="text-align:left">a</td><td style="text-align:right">1.0</td>' in html
+    first = table.timeline.to_arrow()["time"][0].as_py()
+    assert f'<td style="text-align:left">{first}</td>' in table.timeline._repr_html_()
+
+
+def test_a_history_marks_what_changed() -> None:
+    table = lakebed.load("memory://views/marked", {"id": [1], "fare": [1.0], "city": ["<b>"]}, key="id")
+    table.upsert({"id": [1], "fare": [3.0], "city": ["<b>"]})
+    history = table.history([1])
+    assert [version.changed for version in history] == [("fare",), ()]
+    assert history.to_arrow()["changed"].to_pylist() == [["fare"], []]
+    assert "changed: 'fare': 1.0 -> 3.0" in str(history)
+    html = history._repr_html_()
+    assert "id 1, <mark>fare 1.0</mark>, city &lt;b&gt;" in html
+    assert "id 1, <mark>fare 3.0</mark>, city &lt;b&gt;" in html
+    assert html.count("<mark>") == 2
+    assert table.diff(1, 2)._repr_html_().count("<mark>") == 2

@@ -30,19 +30,19 @@ SOURCE = Path(lakebed.__file__).parent
 # What decides nothing: byte formats, storages, settings, names.
 GROUND = ("format/", "schema/", "storage/", "expressions/", "config/", "engine/", "inputs/", "properties/")
 # What only watches, or is in place of a function of the standard library: a reader need not follow it.
-WATCHES = ("telemetry.py", "sharing.py")
+WATCHES = ("telemetry.py", "lineage.py", "sharing.py")
 GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
-    ("mor", "upsert"): (105, 64, 838),
+    ("mor", "upsert"): (105, 64, 837),
     ("mor", "get"): (87, 40, 618),
     ("mor", "get again"): (63, 28, 381),
-    ("mor", "scan"): (71, 34, 521),
-    ("mor", "scan where"): (84, 47, 650),
-    ("mor", "compact"): (125, 71, 1088),
-    ("cow", "upsert"): (129, 72, 1101),
+    ("mor", "scan"): (70, 33, 518),
+    ("mor", "scan where"): (83, 46, 647),
+    ("mor", "compact"): (122, 69, 1055),
+    ("cow", "upsert"): (129, 72, 1099),
     ("cow", "get"): (73, 33, 472),
-    ("cow", "scan"): (55, 27, 346),
+    ("cow", "scan"): (54, 26, 343),
 }
 # Parts of the function that they stand in: from Python 3.12 on the interpreter takes them so, too.
 COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")

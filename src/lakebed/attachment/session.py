@@ -20,10 +20,12 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from lakebed.catalog.names import using
+from lakebed.config.commit_notes import MESSAGE
 from lakebed.engine.base import session_of
 from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import is_connect
 from lakebed.errors import InvalidOption
+from lakebed.opened_table import noting
 from lakebed.operations.result import WriteResult
 from lakebed.queries import table_calls
 from lakebed.secrets import without_users
@@ -116,7 +118,9 @@ class Attachment:
     def run(self, text: str, frames: Mapping[str, Any], args: Any = None, left: Any = None) -> DataFrame:
         """The result of a statement; that of `left` if it is none of lakebed."""
         calls = table_calls(self.storage_options)
-        return frame_of(run(text, frames, args, self.spark, calls, left), self.spark)
+        # a setting of the session: SET lakebed.message = ...
+        with noting(self.spark.conf.get(MESSAGE, None)):
+            return frame_of(run(text, frames, args, self.spark, calls, left), self.spark)
 
     def _sources(self) -> Sources:
         return Sources(None, table_calls(self.storage_options), self.spark)

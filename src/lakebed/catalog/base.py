@@ -379,6 +379,8 @@ def unanswered(
     """The error for a request that a catalog did not answer, or refused; `hint` is what to do about it, if that is
     known."""
     reason = str(getattr(error, "message", None) or error) or type(error).__name__
+    if not hint and doing.startswith("list "):
+        hint = "See that the catalog runs, and may be reached from here with the credentials of this process."
     return CatalogError(
         f"{catalog} failed to {doing}: {type(error).__name__}: {reason}",
         hint=hint

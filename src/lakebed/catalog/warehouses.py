@@ -95,6 +95,11 @@ class Names(ABC):
     def databases(self) -> list[str]:
         """The names of the databases, sorted."""
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether nothing is at the URI of the warehouse yet."""
+        return False
+
     @abstractmethod
     def tables(self, database: str) -> list[str]:
         """The names of the tables of a database, sorted. Raises `TableNotFound` if there is no such database."""
@@ -186,6 +191,11 @@ class FolderNames(Names):
         except StorageError:
             return False
         return has_properties(self._storage, folder)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the folder does not exist, or, in an object store, no object is in it."""
+        return not os.path.isdir(self.uri) and next(iter(self._storage.list("")), None) is None
 
     def databases(self) -> list[str]:
         """The names of the folders in the warehouse that can be databases, sorted."""

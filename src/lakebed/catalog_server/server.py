@@ -278,6 +278,7 @@ class CatalogServer(WebServer):
                 f"the token has fewer than {MIN_TOKEN} characters, or other ones than letters, digits and signs",
                 hint="this command makes one: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
             )
+        invalid = _error(400, "BadRequestException", "this is no request of HTTP")
         super().__init__(
             application(tables, token, address, log),
             port,
@@ -286,6 +287,7 @@ class CatalogServer(WebServer):
             busy=_error(
                 503, "ServiceUnavailableException", "the server has too many connections", {"Retry-After": "5"}
             ),
+            invalid=("application/json", bytes(invalid.body)),
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             server_header=False,
         )

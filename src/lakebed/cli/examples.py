@@ -88,7 +88,7 @@ EXAMPLES = {
         "scan trips --as-of 2026-01-31 --output ndjson",
     ),
     "count": ("count trips --where \"city = 'oslo'\"",),
-    "get": ("get trips t1 t2", "get visits id:t2,day:2026-01-01"),
+    "get": ("get trips t1 t2", "get visits id:t2,day:2026-01-01", "get visits --key id=t2 --key day=2026-01-01"),
     "locate": ("locate trips t1",),
     "changes": ("changes trips --start 20260131120000000 --output ndjson",),
     "consume": ("consume trips daily --max-commits 10", "consume trips daily --cdc --follow --output ndjson"),
@@ -97,6 +97,7 @@ EXAMPLES = {
         "load trips rows.parquet --key id --partition-by city,day",
         "load trips rows.csv --key id --ordering ts --type mor --index bucket --buckets 8",
     ),
+    "clone": ("clone trips trial", "clone s3://lake/trips s3://lake/trips_copy --deep"),
     "convert": (
         "convert s3://lake/delta/trips trips --key id",
         "convert folder/ trips --key id --partition-by city",

@@ -59,19 +59,15 @@ _ARGUMENT = re.compile(
 )
 
 
-def _renaming(call: re.Match[str]) -> str:
-    """The SQL of a query that renames columns of a CSV file, from the names in a dict that Python prints."""
-    names: dict[str, str] = ast.literal_eval(call[1])
-    renamed = ", ".join(f'"{old}" as {new}' for old, new in names.items())
-    query = f"select * rename ({renamed}) from read_csv('FILE')"
-    for letter in '\\"$`':  # which mean something between a shell's quotes
-        query = query.replace(letter, f"\\{letter}")
-    return f'`lakebed sql "{query}" --output csv > RENAMED.csv`.'
-
-
 # What is no call that a command does, or only in Python.
 _PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
-    (r"rows\.rename_columns\((\{[^}]*\})\) in Arrow;.* for the same dict\.", _renaming),
+    (
+        r"lakebed\.DataFiles\(path, rename='snake'\) (reads [^;]*); .* for the same dict\.",
+        r"`--read rename=snake` \1.",
+    ),
+    (r"\bDataFiles\(path, index_column='row'\)", "`--read index_column=row`"),
+    (r"\bcolumns=\{'(\w+)': '(\w+)'\}", r"--read columns.\1=\2"),
+    (r"\bdate_format=(?!%)", "--read date_format="),
     (r"\blakebed\.open\(uri, options=\{'([\w.]+)': (\w+)\}\)", r"a Python program that opens the table with \1=\2"),
     (r"\blakebed\.KeyText\(\[\.\.\.\]\)", "their text (`lakebed get URI id:42,day:7`)"),
     (r"\b(?:t\.)?insert_overwrite\(rows, ['\"]table['\"]\)", "`lakebed insert-overwrite URI FILE --scope table`"),

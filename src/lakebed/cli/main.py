@@ -66,7 +66,7 @@ def main(
 
 
 _COMMANDS = (
-    *(tables.create, tables.load, tables.convert, tables.describe, tables.list_tables, tables.drop),
+    *(tables.create, tables.load, tables.convert, tables.clone, tables.describe, tables.list_tables, tables.drop),
     *(rows.scan, rows.search, rows.count, rows.get, rows.locate, rows.changes, rows.cdc, rows.consume),
     *(rows.upsert, rows.insert, rows.bulk_insert, rows.insert_overwrite, rows.delete, rows.delete_partitions),
     *(rows.erase, rows.explain, sql.sql, sql.merge, sql.update, ingest.ingest),

@@ -275,11 +275,39 @@ PartitioningOption = Annotated[
 ]
 
 
+Reading = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--read",
+        metavar="KEY=VALUE",
+        help="How files are read: rename=snake, index_column=NAME, date_format=%d.%m.%Y or columns.NAME=TYPE; give it"
+        " once for each.",
+    ),
+]
+_READ_SETTINGS = ("rename", "index_column", "date_format")
+
+
 def data_files(
     path: str,
     delimiter: str | None = None,
     encoding: str | None = None,
     partitioning: Partitioning = Partitioning.HIVE,
+    read: list[str] | None = None,
 ) -> lakebed.DataFiles:
-    """The data files that a command reads rows from."""
-    return lakebed.DataFiles(path, partitioning=partitioning.value, delimiter=delimiter, encoding=encoding)
+    """The data files that a command reads rows from. `read` are settings of `--read`."""
+    settings = pairs(read, "--read")
+    columns = {key.removeprefix("columns."): kind for key, kind in settings.items() if key.startswith("columns.")}
+    named: dict[str, Any] = {key: value for key, value in settings.items() if not key.startswith("columns.")}
+    unknown = next((key for key in named if key not in _READ_SETTINGS), None)
+    if unknown is not None:
+        raise typer.BadParameter(
+            f"{unknown!r} is none of {', '.join(_READ_SETTINGS)} and columns.NAME", param_hint="--read"
+        )
+    return lakebed.DataFiles(
+        path,
+        partitioning=partitioning.value,
+        delimiter=delimiter,
+        encoding=encoding,
+        columns=columns or None,
+        **named,
+    )

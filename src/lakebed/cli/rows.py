@@ -13,6 +13,7 @@ import lakebed
 from lakebed.cli.command import DryRun, WriteOptions, ask_first, open_table, show_result, table_command
 from lakebed.cli.consumers import Following
 from lakebed.cli.hints import as_commands
+from lakebed.cli.keys import KeyFields, Keys, key_texts
 from lakebed.cli.output import (
     Delimiter,
     Encoding,
@@ -20,6 +21,7 @@ from lakebed.cli.output import (
     Output,
     Partitioning,
     PartitioningOption,
+    Reading,
     StorageOptions,
     Uri,
     data_files,
@@ -214,36 +216,34 @@ def count(
 
 def get(
     uri: Uri,
-    keys: Annotated[
-        list[str],
-        typer.Argument(metavar="KEY", help="Record keys, e.g. 42, 2024-01-31, or id:42,day:7.", show_default=False),
-    ],
+    keys: Keys = None,
+    key: KeyFields = None,
     columns: Columns = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Look rows up by record key, through the table's index. The exit code is 20 if the table lacks one of the keys."""
-    table, record_keys = open_table(uri, storage_option), lakebed.KeyText(keys, typed=True)
-    rows = table.get(record_keys, columns=names(columns))
+    table = open_table(uri, storage_option)
+    texts = key_texts(table, keys, key)
+    rows = table.get(lakebed.KeyText(texts, typed=True), columns=names(columns))
     show_rows(rows, output)
     # of several keys one may have two rows and another none
-    _require([] if len(keys) == 1 and rows.num_rows else _missing(table, keys))
+    _require([] if len(texts) == 1 and rows.num_rows else _missing(table, texts))
 
 
 def locate(
     uri: Uri,
-    keys: Annotated[
-        list[str],
-        typer.Argument(metavar="KEY", help="Record keys, e.g. 42, 2024-01-31, or id:42,day:7.", show_default=False),
-    ],
+    keys: Keys = None,
+    key: KeyFields = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Find where record keys are stored: partition path, file group, instant. The exit code is 20 if the table lacks
     one of the keys."""
     table = open_table(uri, storage_option)
-    show_rows(table.locate(lakebed.KeyText(keys, typed=True)), output)
-    _require(_missing(table, keys))
+    texts = key_texts(table, keys, key)
+    show_rows(table.locate(lakebed.KeyText(texts, typed=True)), output)
+    _require(_missing(table, texts))
 
 
 def _missing(table: lakebed.Table, keys: list[str]) -> list[str]:
@@ -349,12 +349,13 @@ def upsert(
     ] = False,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
     message: Message = None,
 ) -> lakebed.WriteResult:
     """Update the rows whose keys are stored, insert the others."""
-    rows = data_files(file, delimiter, encoding, partitioning)
+    rows = data_files(file, delimiter, encoding, partitioning, read)
     return table.upsert(rows, partial=partial, retries=retries, message=message, options=options)
 
 
@@ -365,13 +366,14 @@ def insert(
     file: DataFile,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
     message: Message = None,
 ) -> lakebed.WriteResult:
     """Insert rows without looking their keys up; a stored key is then stored twice."""
     return table.insert(
-        data_files(file, delimiter, encoding, partitioning), retries=retries, message=message, options=options
+        data_files(file, delimiter, encoding, partitioning, read), retries=retries, message=message, options=options
     )
 
 
@@ -382,13 +384,14 @@ def bulk_insert(
     file: DataFile,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
     message: Message = None,
 ) -> lakebed.WriteResult:
     """Load many rows into new files, without looking their keys up."""
     return table.bulk_insert(
-        data_files(file, delimiter, encoding, partitioning), retries=retries, message=message, options=options
+        data_files(file, delimiter, encoding, partitioning, read), retries=retries, message=message, options=options
     )
 
 
@@ -402,12 +405,13 @@ def insert_overwrite(
     ] = Scope.PARTITIONS,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
     message: Message = None,
 ) -> lakebed.WriteResult:
     """Replace all rows of the partitions that the new rows belong to, or of the table."""
-    rows = data_files(file, delimiter, encoding, partitioning)
+    rows = data_files(file, delimiter, encoding, partitioning, read)
     return table.insert_overwrite(rows, scope.value, retries=retries, message=message, options=options)
 
 
@@ -428,10 +432,8 @@ def delete_partitions(
 
 def delete(
     uri: Uri,
-    keys: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY", help="Record keys, e.g. 42, or id:42,day:7.", show_default=False),
-    ] = None,
+    keys: Keys = None,
+    key: KeyFields = None,
     where: Annotated[str | None, typer.Option(help="A SQL condition: all rows that fulfil it.")] = None,
     dry_run: DryRun = False,
     retries: Retries = None,
@@ -441,12 +443,13 @@ def delete(
     storage_option: StorageOptions = None,
 ) -> None:
     """Delete rows by record key or by condition. The exit code is 20 if the table lacks one of the keys."""
-    if bool(keys) == bool(where):
+    if bool(keys or key) == bool(where):
         raise typer.BadParameter("give either record keys or --where", param_hint="--where")
     table = open_table(uri, storage_option)
+    texts = [] if where else key_texts(table, keys, key)
     with working("deleting"):
-        record_keys = lakebed.KeyText(keys, typed=True) if keys else None
-        missing = _missing(table, keys) if keys else []
+        record_keys = lakebed.KeyText(texts, typed=True) if texts else None
+        missing = _missing(table, texts) if texts else []
         options = pairs(option, "--option")
         result = table.delete(
             record_keys, where=where or None, dry_run=dry_run, retries=retries, message=message, options=options
@@ -457,10 +460,7 @@ def delete(
 
 def erase(
     uri: Uri,
-    key: Annotated[
-        list[str] | None,
-        typer.Option("--key", metavar="KEY", help="A record key, e.g. 42, or id:42,day:7; give it once for each."),
-    ] = None,
+    key: KeyFields = None,
     keys_from: Annotated[
         Path | None,
         typer.Option(
@@ -474,6 +474,7 @@ def erase(
     dry_run: DryRun = False,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     message: Message = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
@@ -484,12 +485,12 @@ def erase(
     if sum(map(bool, (key, keys_from, where))) != 1:
         raise typer.BadParameter("give one of --key, --keys-from and --where", param_hint="--key")
     table = open_table(uri, storage_option)
-    keys: Any = lakebed.KeyText(key, typed=True) if key else None
+    keys: Any = lakebed.KeyText(key_texts(table, None, key), typed=True) if key else None
     if keys_from is not None and keys_from.suffix.lower() == ".txt":
         lines = keys_from.read_text(encoding="utf-8").splitlines()
         keys = lakebed.KeyText([line for line in lines if line], typed=True)
     elif keys_from is not None:
-        keys = data_files(str(keys_from), delimiter, encoding, Partitioning.HIVE)
+        keys = data_files(str(keys_from), delimiter, encoding, Partitioning.HIVE, read)
     if not (yes or dry_run):
         ask_first(f"erase these rows of {uri} for good, and all earlier views of the table?", "erase the rows")
     with working("erasing"):
@@ -524,6 +525,7 @@ def explain(
     ] = 0,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -532,7 +534,9 @@ def explain(
     table = open_table(uri, storage_option)
     if file is not None:
         with working("planning"):
-            plan = table.explain(upsert=data_files(file, delimiter, encoding), options=pairs(option, "--option"))
+            plan = table.explain(
+                upsert=data_files(file, delimiter, encoding, read=read), options=pairs(option, "--option")
+            )
         show_result(plan, output)
         return
     plan = as_commands(table.scan(columns=names(columns), where=where, as_of=as_of).explain(files=files))

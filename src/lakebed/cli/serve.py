@@ -10,6 +10,7 @@ import typer
 
 import lakebed
 from lakebed.cli.output import StorageOptions, pairs
+from lakebed.cli.warehouse import warn_if_missing
 from lakebed.errors import InvalidOption, UnsupportedFeature
 
 _TOKEN = "LAKEBED_SERVE_TOKEN"
@@ -50,7 +51,8 @@ def serve(
         raise UnsupportedFeature(f"the catalog's server needs the package {error.name}", hint=hint) from error
     options = pairs(storage_option, "--storage-option")
     warehouse = lakebed.Warehouse(storage_options=options)
-    tables = ServedTables(names_of(warehouse.uri, options), options, publishes=not only_published, vends=vend)
+    names = names_of(warehouse.uri, options)
+    tables = ServedTables(names, options, publishes=not only_published, vends=vend)
 
     def log(line: str) -> None:
         if not quiet:
@@ -61,6 +63,7 @@ def serve(
     except OSError as error:
         hint = "Name another with --port, or take a free one with --port 0."
         raise InvalidOption(f"{address}:{port} cannot be used: {error.strerror}", hint=hint) from error
+    warn_if_missing(names)
     typer.echo(f"catalog of {warehouse.uri}: {server.url} (Ctrl+C ends it)")
     server.run()
 
@@ -70,7 +73,7 @@ def _token(file: Path | None) -> str:
     if file is None:
         return os.environ.get(_TOKEN, "").strip()
     try:
-        token = file.read_text(encoding="utf-8").strip()
+        token = file.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidOption(f"the token file {file} cannot be read: {error}", hint="check the path") from error
     if not token:

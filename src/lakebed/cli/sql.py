@@ -15,6 +15,7 @@ from lakebed.cli.output import (
     Output,
     Partitioning,
     PartitioningOption,
+    Reading,
     StorageOptions,
     Uri,
     data_files,
@@ -51,6 +52,7 @@ def sql(
             metavar="N", help="Print at most N rows; 0 prints all. Default: 20 in a table, all in JSON and CSV."
         ),
     ] = None,
+    message: Message = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
@@ -59,7 +61,7 @@ def sql(
     args = pairs(arg, "--arg") or None
     options = pairs(storage_option, "--storage-option")
     with working("working"):
-        result = lakebed.sql(text, dict(pairs(table, "--table")), args, storage_options=options)
+        result = lakebed.sql(text, dict(pairs(table, "--table")), args, storage_options=options, message=message)
         if isinstance(result, lakebed.Table):
             show_facts({"table": result.uri, "name": result.name}, output)
             return
@@ -103,6 +105,7 @@ def merge(
     ] = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -115,7 +118,7 @@ def merge(
     clauses = when or ["MATCHED THEN UPDATE SET *", "NOT MATCHED THEN INSERT *"]
     text = " ".join([f"MERGE INTO t USING s ON {condition}", *(f"WHEN {clause}" for clause in clauses)])
     with working(f"merging {file}"):
-        result = lakebed.sql(text, {"t": table, "s": data_files(file, delimiter, encoding, partitioning)})
+        result = lakebed.sql(text, {"t": table, "s": data_files(file, delimiter, encoding, partitioning, read)})
     assert isinstance(result, lakebed.WriteResult)
     show_result(result, output)
 

@@ -1,4 +1,4 @@
-"""`lakebed create`, `describe`, `list-tables`, `drop`, `load`, `convert`, `configure`; and `lakebed timeline`,
+"""`lakebed create`, `describe`, `list-tables`, `drop`, `load`, `convert`, `clone`, `configure`; and `lakebed timeline`,
 `files`."""
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from lakebed.cli.output import (
     Output,
     Partitioning,
     PartitioningOption,
+    Reading,
     StorageOptions,
     Uri,
     data_files,
@@ -110,6 +111,7 @@ def create(
     ],
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     key: Key = None,
     partition_by: PartitionBy = None,
     ordering: Ordering = None,
@@ -132,7 +134,9 @@ def create(
     options = _create_options(
         locals(), key=key, partition_by=partition_by, ordering=ordering, hash_fields=hash_fields, prop=prop
     )
-    table = lakebed.create(uri, data_files(schema_from, delimiter, encoding), allow_existing=allow_existing, **options)
+    table = lakebed.create(
+        uri, data_files(schema_from, delimiter, encoding, read=read), allow_existing=allow_existing, **options
+    )
     _show_new(table, output)
 
 
@@ -147,6 +151,7 @@ def load(
     ],
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    read: Reading = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     key: Key = None,
     partition_by: PartitionBy = None,
@@ -167,7 +172,7 @@ def load(
     options = _create_options(
         locals(), key=key, partition_by=partition_by, ordering=ordering, hash_fields=hash_fields, prop=prop
     )
-    files = data_files(file, delimiter, encoding, partitioning)
+    files = data_files(file, delimiter, encoding, partitioning, read)
     with working(f"loading {file}"):
         table = lakebed.load(uri, files, options=pairs(option, "--option"), **options)
     _show_new(table, output)
@@ -217,6 +222,24 @@ def convert(
             **options,
         )
     _show_new(table, output)
+
+
+def clone(
+    uri: Uri,
+    target: Annotated[str, typer.Argument(help="The new table: a path or a URI.", show_default=False)],
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Copy the rows. Without it the clone reads the files of the table.")
+    ] = False,
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Make a table with the rows that another one has now. Writes to either never touch the other. Without --deep no
+    row is copied, and a savepoint of the table keeps the files that the clone reads."""
+    table = open_table(uri, storage_option)
+    with working(f"cloning {uri}"):
+        new = table.clone(target, deep=deep, options=pairs(option, "--option"))
+    _show_new(new, output)
 
 
 def _create_options(

@@ -9,6 +9,7 @@ import typer
 import lakebed
 from lakebed.cli.command import DryRun, WriteOptions, ask_first, open_table, show_result
 from lakebed.cli.hints import as_commands
+from lakebed.cli.keys import KeyFields, key_texts
 from lakebed.cli.output import (
     Form,
     Output,
@@ -38,14 +39,20 @@ def versions(uri: Uri, limit: Limit = None, output: Output = Form.TABLE, storage
 
 def history(
     uri: Uri,
-    key: Annotated[str, typer.Argument(help="A record key, e.g. 42, or id:42,day:7.", show_default=False)],
+    record_key: Annotated[
+        str | None,
+        typer.Argument(metavar="KEY", help="A record key, e.g. 42, or id:42,day:7.", show_default=False),
+    ] = None,
+    key: KeyFields = None,
     before: Annotated[str | None, typer.Option(help="Only versions before this instant.")] = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """List the versions of one row, newest first: what each commit changed, who wrote it and why."""
+    table = open_table(uri, storage_option)
+    texts = key_texts(table, [record_key] if record_key is not None else None, key)
     with working("reading"):
-        result = open_table(uri, storage_option).history(lakebed.KeyText([key], typed=True), before=before)
+        result = table.history(lakebed.KeyText(texts, typed=True), before=before)
         rows = result.to_arrow()
     show_rows(rows, output)
     if result.note:

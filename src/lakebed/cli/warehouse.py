@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import lakebed
 from lakebed.cli.output import Form, Output, StorageOptions, pairs, show_facts, show_records, working
+
+if TYPE_CHECKING:
+    from lakebed.catalog.warehouses import Names
 
 app = typer.Typer(help="Databases and tables by their names, such as sales.orders.", no_args_is_help=True)
 
@@ -20,7 +23,7 @@ def list_names(
 ) -> None:
     """List the names of the tables."""
     with working("listing"):
-        names = _opened(storage_option).list(database)
+        names = _opened(storage_option, warns=True).list(database)
     show_records([{"name": name} for name in names], ["name"], output)
 
 
@@ -28,7 +31,7 @@ def list_names(
 def databases(output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
     """List the databases."""
     with working("listing"):
-        names = _opened(storage_option).databases()
+        names = _opened(storage_option, warns=True).databases()
     show_records([{"database": name} for name in names], ["database"], output)
 
 
@@ -63,6 +66,19 @@ def rename(
         typer.echo(f"{name} is now {to}, at {table.uri}")
 
 
-def _opened(storage_option: list[str] | None) -> lakebed.Warehouse:
-    """The warehouse of `--warehouse`, or of the environment."""
-    return lakebed.Warehouse(storage_options=pairs(storage_option, "--storage-option"))
+def _opened(storage_option: list[str] | None, *, warns: bool = False) -> lakebed.Warehouse:
+    """The warehouse of `--warehouse`, or of the environment. `warns`: a folder that does not exist is named, since a
+    list would only look empty."""
+    from lakebed.catalog.warehouses import names_of
+
+    options = pairs(storage_option, "--storage-option")
+    warehouse = lakebed.Warehouse(storage_options=options)
+    if warns:
+        warn_if_missing(names_of(warehouse.uri, options))
+    return warehouse
+
+
+def warn_if_missing(names: Names) -> None:
+    """Write a warning if nothing is at the URI of the warehouse."""
+    if names.is_missing:
+        typer.echo(f"warning: there is nothing at {names.uri}; a first table or database makes the warehouse", err=True)

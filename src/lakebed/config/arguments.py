@@ -182,10 +182,8 @@ def checks_arguments(function: _F) -> _F:
             bound = signature.bind(*positional, **named)
         except TypeError as error:
             for name in named.keys() - signature.parameters.keys():
-                from difflib import get_close_matches
-
-                if near := get_close_matches(name, signature.parameters, n=1):
-                    raise TypeError(f"{function.__name__}() {error}; did you mean {near[0]!r}?") from None
+                if near := _near_argument(name, signature):
+                    raise TypeError(f"{function.__name__}() {error}; did you mean {near!r}?") from None
             return function(*positional, **named)  # Python's own words for an argument too many
         arguments = bound.arguments
         for name, ((takes, expected), default) in checked.items():
@@ -199,6 +197,16 @@ def checks_arguments(function: _F) -> _F:
         return function(*bound.args, **bound.kwargs)
 
     return call  # pyright: ignore[reportReturnType]
+
+
+def _near_argument(name: str, signature: inspect.Signature) -> str | None:
+    """The argument that is meant by a name with a typo; None if none is near: a hint at another one leads astray."""
+    from difflib import get_close_matches
+
+    arguments = [argument for argument in signature.parameters if argument != "self"]
+    begin_alike = [argument for argument in arguments if argument[:3] == name[:3]]
+    near = get_close_matches(name, arguments, n=1, cutoff=0.7) or get_close_matches(name, begin_alike, n=1)
+    return near[0] if near else None
 
 
 def public_methods_check_arguments(cls: _C) -> _C:

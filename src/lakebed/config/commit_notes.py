@@ -46,6 +46,18 @@ def with_note(
     return {**options, **note} if note else options
 
 
+def notes_of_options(options: Mapping[str, Any], operation: str) -> tuple[str, dict[str, str]]:
+    """The operation of a write with these options, which is `operation` where they name no other, and what its caller
+    notes: the message, and the metadata by their names.
+
+    >>> notes_of_options({"lakebed.message": "nightly", "lakebed.metadata.ticket": "OPS-7"}, "upsert")
+    ('upsert', {'message': 'nightly', 'ticket': 'OPS-7'})
+    """
+    names = {name: "message" if name == MESSAGE else name.removeprefix(METADATA) for name in options}
+    notes = {note: str(options[name]) for name, note in names.items() if name == MESSAGE or name.startswith(METADATA)}
+    return str(options.get(OPERATION, operation)), notes
+
+
 def note_entry(name: str, text: str) -> tuple[str, str]:
     """The entry of a commit's extra metadata that an option with a note is. Raises `InvalidOption` for a name that is
     taken, a secret, and a message that is too long.

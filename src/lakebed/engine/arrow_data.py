@@ -4,6 +4,7 @@ Arrow table, or to a source of rows that are too many for one.
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.engine.base import session_of
@@ -21,7 +23,10 @@ from lakebed.inputs.python_rows import WHAT_IS_DATA, integers_of, of_python, ref
 from lakebed.schema.arrow import check_names
 from lakebed.schema.conversion import cast_column
 from lakebed.schema.layouts import plain_table
+from lakebed.schema.plain_arrow import as_numpy
 
+_log = logging.getLogger("lakebed")
+_NANOS_A_MICRO = 1000
 _read_streams: weakref.WeakSet[Any] = weakref.WeakSet()
 # Streams of these libraries make their rows again for each reader.
 _READ_AGAIN = ("lakebed", "pandas", "polars", "duckdb", "_duckdb", "ibis", "datafusion")
@@ -112,6 +117,39 @@ def arrow_rows(data: Any, types: Mapping[str, pa.DataType]) -> Any:
             return plain_source(rows, types)
         rows = small
     return _fitted(plain_table(rows), types)
+
+
+def with_warning_of_nanoseconds(rows: pa.Table | RowSource, table: str) -> pa.Table | RowSource:
+    """The rows, unchanged. A warning names each column of times whose nanoseconds the table cuts off, with the first
+    such time; for a source of rows when they are read."""
+    if not any(pt.is_timestamp(field.type) and field.type.unit == "ns" for field in rows.schema):
+        return rows
+    warned: set[str] = set()
+
+    def warn(batch: pa.RecordBatch | pa.Table) -> Any:
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            if field.name not in warned and (cut := _first_cut(column)) is not None:
+                warned.add(field.name)
+                _log.warning(
+                    "column %s of table %r stores microseconds: the nanoseconds of its times are cut, first those of"
+                    " %s; to keep them, give the column as bigint or text",
+                    *(field.name, table, cut),
+                )
+        return batch
+
+    return warn(rows) if isinstance(rows, pa.Table) else MappedSource(rows, warn, rows.schema)
+
+
+def _first_cut(column: Any) -> str | None:
+    """The first time of the column that is no whole number of microseconds, as text; None if there is none."""
+    if not pt.is_timestamp(column.type) or column.type.unit != "ns":
+        return None
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        numbers = as_numpy(pc.fill_null(chunk.cast(pa.int64()), 0))
+        fine = np.flatnonzero(numbers % _NANOS_A_MICRO)
+        if len(fine):
+            return str(chunk[int(fine[0])].cast(pa.string()))
+    return None
 
 
 def plain_source(rows: RowSource, types: Mapping[str, pa.DataType]) -> RowSource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.config.option_table import KEY_GENERATORS
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict, UnsupportedFeature
 from lakebed.expressions.base import Column, Constant, RowExpression
-from lakebed.expressions.key_text import CompositeKey, KeyText, SingleKey
+from lakebed.expressions.key_text import NULL_VALUE, CompositeKey, KeyText, SingleKey
 from lakebed.expressions.zones import java_zone
 from lakebed.schema.arrow import is_text
 from lakebed.schema.column_names import near_or_nothing
@@ -85,6 +86,39 @@ class KeyGenerator:
         table = _key_table(values, self.key_fields, schema).combine_chunks()
         texts = [self.record_key.arrow(batch) for batch in table.to_batches()]
         return pa.concat_arrays(texts) if texts else pa.array([], pa.string())
+
+    def time_texts(self, schema: pa.Schema) -> dict[str, KeyText]:
+        """The key fields that are times or dates, with the way in which each becomes a text."""
+        return {p.column: p for p in self._texts if pa.types.is_temporal(Column(p.column).type_in(schema))}
+
+    @property
+    def _texts(self) -> tuple[KeyText, ...]:
+        if isinstance(self.record_key, CompositeKey):
+            return self.record_key.texts
+        return (self.record_key.text,) if isinstance(self.record_key, SingleKey) else ()
+
+    def readable_text(self, text: str, schema: pa.Schema) -> str:
+        """The text of a record key as users write it: with times in place of numbers of microseconds.
+
+        >>> keys = key_generator(KeyGeneratorSpec("COMPLEX", ("a", "at")))
+        >>> keys.readable_text("a:1,at:1000000", pa.schema([("a", pa.int64()), ("at", pa.timestamp("us"))]))
+        'a:1,at:1970-01-01 00:00:01'
+        """
+        times = self.time_texts(schema)
+        if not times or not isinstance(self.record_key, SingleKey | CompositeKey):
+            return text
+        try:
+            values = self.record_key.values_in(pa.array([text]), schema)
+        except (InvalidRecord, SchemaConflict):  # a text of another writer
+            return text
+        (row,) = values.to_batches()
+        texts = [
+            _readable(row.column(p.column)[0]) if p.column in times else p.arrow(row)[0].as_py() for p in self._texts
+        ]
+        if len(texts) == 1:
+            return texts[0] or text
+        named = zip(self.key_fields, (NULL_VALUE if part is None else part for part in texts), strict=True)
+        return ",".join(f"{name}:{part}" for name, part in named)
 
     def determines_keys(self, schema: pa.Schema) -> bool:
         """Whether rows of this schema with equal record keys have equal key fields, except for the cases of several
@@ -263,6 +297,14 @@ def _cast(table: pa.Table, schema: pa.Schema, key_fields: tuple[str, ...]) -> pa
                 hint=str(error),
             ) from error
     return table
+
+
+def _readable(value: pa.Scalar) -> str:
+    """A value as text: a time without its zeros after the seconds, and with its offset where it has one."""
+    if not value.is_valid or not pa.types.is_timestamp(value.type):
+        return str(value) if value.is_valid else NULL_VALUE
+    local = re.sub(r"\.0+$", "", str(value.cast(pa.timestamp(value.type.unit)).cast(pa.string())))
+    return f"{local}Z" if value.type.tz else local
 
 
 def exact_cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

@@ -31,7 +31,7 @@ from lakebed.filters.sql import (
 )
 from lakebed.filters.text import quote_name
 from lakebed.model import DERIVED
-from lakebed.schema.column_names import did_you_mean, nearest_name
+from lakebed.schema.column_names import nearest_name, unknown_in_sql
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ class PairReader:
         where = " or ".join("the table" if side is self.target else "the source" for side in sides)
         return InvalidOption(
             f"there is no column {name!r} in {where}: {text!r}",
-            hint=did_you_mean(name, names),
+            hint=unknown_in_sql(name, names, text),
             context={"column": name, "nearest": nearest_name(name, names), "text": text},
         )
 

@@ -244,7 +244,7 @@ def parse_tree(text: str, label: str = "condition", form: str = "condition") -> 
         why = _why(error) if isinstance(error, SqlglotError) else "a function has too few arguments"
         raise InvalidOption(
             f"the {label} {text!r} is no SQL {form}: {why}",
-            hint="write it as you would after WHERE in Spark SQL",
+            hint="write it as you would after WHERE in Spark SQL, with texts in quotes",
             context={label: text},
         ) from None
     if isinstance(tree, exp.Query) or not isinstance(tree, exp.Condition):

@@ -27,7 +27,7 @@ from lakebed.filters.predicates import UNKNOWN_FUNCTION, Call, Column, IsNull, L
 from lakebed.filters.text import arrow_pattern
 from lakebed.merge.clauses import evaluate
 from lakebed.schema.arrow import MAX_PRECISION
-from lakebed.schema.column_names import did_you_mean
+from lakebed.schema.column_names import did_you_mean, unknown_in_sql
 
 if TYPE_CHECKING:
     from sqlglot.expressions.core import Expression
@@ -111,7 +111,12 @@ class ValueReader:
         if not isinstance(e, exp.Column) or isinstance(e.this, exp.Star):
             raise SparkOnly("a path into an expression")
         steps = [p.name for p in e.parts] + steps
-        field = self.resolve(steps[0], self.schema)
+        try:
+            field = self.resolve(steps[0], self.schema)
+        except InvalidOption as error:
+            text = "" if e.parent is None else e.parent.sql()
+            hint = unknown_in_sql(steps[0], self.schema.names, text)
+            raise InvalidOption(error.message, hint=hint, context=error.context) from None
         path = [field.name]
         for step in steps[1:]:
             if not pa.types.is_struct(field.type):

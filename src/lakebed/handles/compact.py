@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 from lakebed.engine.base import GROUP, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import CorruptFile, LakebedError, UnsupportedFeature
-from lakebed.format.base_file import read_footer
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.data_block import encode_data_block
 from lakebed.format.delete_block import encode_ordered_deletes
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.key_order import KeyRange
 from lakebed.format.log_file import BlockType, HeaderKey, delete_block
-from lakebed.format.parquet_encodings import ColumnForm, encodings_of
+from lakebed.format.parquet_encodings import ColumnForm
 from lakebed.handles.append import pieces
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.log_writer import LogWriter
@@ -107,8 +106,11 @@ class SliceCompactor:
         """Write the merged rows of a slice; a file without rows if all are deleted. Row groups that no log record
         changes are copied as bytes."""
         started = time.monotonic()
-        writer, counts = self._by_row_groups(file_slice, task) or self._whole(file_slice, task)
         base = file_slice.base_file
+        # its footer is read once
+        stored = None if base is None else StoredRows(self.reader, self.format, file_slice.without_logs(), base)
+        copied = None if stored is None else self._by_row_groups(file_slice, stored, task)
+        writer, counts = copied or self._whole(file_slice, stored, task)
         status = replace(
             writer.finish(counts.inserted if base is not None else writer.rows),
             prev_commit=file_slice.instant if base is not None else NEW_FILE,
@@ -121,32 +123,31 @@ class SliceCompactor:
         changed = counts.updated + counts.deleted + counts.inserted
         return Compacted(status, totals_of(file_slice, counts, changed, int((time.monotonic() - started) * 1000)))
 
-    def _by_row_groups(self, file_slice: FileSlice, task: Task) -> tuple[FileWriter, MergeCounts] | None:
+    def _by_row_groups(
+        self, file_slice: FileSlice, stored: StoredRows, task: Task
+    ) -> tuple[FileWriter, MergeCounts] | None:
         """An open file with the rows, some of them copied as bytes; None if that is not possible."""
-        base, format_ = file_slice.base_file, self.format
-        if base is None or format_.sort or not format_.populate_meta:
+        format_ = self.format
+        if format_.sort or not format_.populate_meta:
             return None
-        stored = StoredRows(self.reader, format_, file_slice.without_logs(), base)
         with stored.groups() as source:
             if source is None:
                 return None
             writer = self._writer(file_slice, task, stored.encodings, *stored.stored_keys(), copies=True)
             groups = RowGroups(source, RowGroupCopies(writer, source, stored.parquet.row_group_rows).take)
-            merged = self.reader.merged(file_slice, format_.schema, groups=groups)
+            merged = self.reader.merged(file_slice, format_.schema, groups=groups, footer=stored.footer)
             with _aborting(writer):
                 for batch, is_new in merged.old_and_new():
                     writer.write(batch, new_keys=None if is_new else _NO_KEYS)
             return writer, merged.counts
 
-    def _whole(self, file_slice: FileSlice, task: Task) -> tuple[FileWriter, MergeCounts]:
+    def _whole(self, file_slice: FileSlice, stored: StoredRows | None, task: Task) -> tuple[FileWriter, MergeCounts]:
         """An open file with the rows, all of which are encoded."""
-        base = file_slice.base_file
-        # the new file has the encodings of the base file
-        encodings = (
-            {} if base is None else encodings_of(read_footer(self.reader.storage, base.path, base.size).metadata)
-        )
+        footer, encodings = (None, {}) if stored is None else (stored.footer, stored.encodings)
         encoded = texts_with_dictionary(self.format.schema, encodings)
-        merged = self.reader.merged(file_slice, self.format.schema, dictionary=(*DICTIONARY_META, *encoded))
+        merged = self.reader.merged(
+            file_slice, self.format.schema, dictionary=(*DICTIONARY_META, *encoded), footer=footer
+        )
         writer = self._writer(file_slice, task, encodings, self.format.bloom(), KeyRange())
         with Spill(self.format.settings.memory) as spill:
             batches = merged.batches()

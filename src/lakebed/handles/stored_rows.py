@@ -112,9 +112,12 @@ class StoredRows:
         or are too few for a merge by row groups (`any_size`: any number suffices)."""
         footer = self.footer
         many = any_size or footer.row_groups > 1 or footer.rows >= _WORTH_COPYING
+        if not many:
+            yield None
+            return
         renamed = self.reader.renaming(self.base) is not None
         is_file = not self.is_merged and not self.base.is_skeleton and self.base.is_parquet and self.format.is_parquet
-        copies = many and self.format.settings.copy_row_groups and is_file and not renamed
+        copies = self.format.settings.copy_row_groups and is_file and not renamed
         if not copies or not has_columns(footer, self.format.schema):
             yield None
             return

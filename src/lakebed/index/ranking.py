@@ -13,6 +13,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.costs import STORED_KEY, Batch, record_cost, simple_cost
 from lakebed.wording import Printed
 
@@ -110,8 +111,18 @@ class Candidate:
     read_amplification: float
     words: tuple[str, ...]
     settings: Mapping[str, int] = field(default_factory=dict[str, int])
-    fits: bool = True
-    """Whether the table's keys are as the index wants them."""
+    obstacle: str = ""
+    """Why the index does not fit the table; empty where it fits."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the table is as the index wants it."""
+        return not self.obstacle
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the index does not fit, if it does not, then what explains the figures."""
+        return (f"does not fit: {self.obstacle}", *self.words) if self.obstacle else self.words
 
     @property
     def seconds(self) -> float:
@@ -143,7 +154,7 @@ class Ranking(Printed):
                 "write_amplification": round(c.write_amplification, 1),
                 "read_amplification": round(c.read_amplification, 1),
                 "fits": c.fits,
-                "why": "; ".join(c.words),
+                "why": "; ".join(c.reasons),
             }
             for c in self.candidates
         ]
@@ -163,7 +174,7 @@ class Ranking(Printed):
                 f"{name:20} {c.seconds:8.3f} {c.tagging:8.3f} {c.writing:8.3f} {c.write_amplification:10.1f}"
                 f" {c.read_amplification:10.1f}{'' if c.fits else '  (does not fit)'}"
             )
-            lines += [f"    {word}" for word in c.words]
+            lines += [f"    {word}" for word in c.reasons]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -180,7 +191,7 @@ class Ranking(Printed):
                     f"{c.writing:.3f}",
                     f"{c.write_amplification:.1f}",
                     f"{c.read_amplification:.1f}",
-                    "; ".join(c.words),
+                    "; ".join(c.reasons),
                 )
             )
             + "</tr>"
@@ -261,16 +272,39 @@ def _bucket(w: Workload) -> Candidate:
             f"the largest partition has {w.largest:.0%} of the rows, so its buckets hold"
             f" {w.size * w.largest / buckets / MIB:,.0f} MB each"
         )
-    sources = ("reading: a key is in one file of its partition; joins and group-bys by key need no shuffle",)
-    return Candidate(
-        "bucket",
-        tagging,
-        seconds,
-        amplification,
-        reads,
-        (description, written, *sources, *((skew,) if skew else ())),
-        {"buckets": buckets},
+    reading = "reading: a key is in one file of its partition; joins and group-bys by key need no shuffle"
+    words = [description, written, reading, _bucket_sizes(w, buckets), *([skew] if skew else [])]
+    return Candidate("bucket", tagging, seconds, amplification, reads, tuple(words), {"buckets": buckets})
+
+
+def _bucket_sizes(w: Workload, buckets: int) -> str:
+    """The number and the size of the files of a bucket index, and whether they are more than is advised."""
+    partitions = max(1, w.partitions)
+    size = w.size / partitions / buckets
+    text = f"files: {partitions * buckets:,} buckets of about {_text(size)}"
+    return f"{text}; {_beyond_buckets(size)}" if size > ADVISED_BYTES else text
+
+
+def _beyond_buckets(size: float) -> str:
+    """What to do where buckets of this size are more than is advised."""
+    return (
+        f"more than the {_text(ADVISED_BYTES)} advised, since {_MAX_BUCKETS:,} buckets of a partition are the most that"
+        f" are chosen: partition the table, give more buckets ({_needed(size):,}), or take bucket_groups, whose files"
+        f" stay at {_text(_FULL)}"
     )
+
+
+def _needed(size: float) -> int:
+    """The number of buckets, a power of two, in which those of this size at the most number would be as advised."""
+    buckets = _MAX_BUCKETS
+    while size > ADVISED_BYTES:
+        buckets, size = buckets * 2, size / 2
+    return buckets
+
+
+def _file_sizes(w: Workload) -> str:
+    """The number and the size of base files that are filled to the file size."""
+    return f"files: {w.files:,} of about {_text(min(_FULL, w.size / max(1, w.files)))}"
 
 
 def _simple(w: Workload, *, everywhere: bool = False) -> Candidate:
@@ -283,6 +317,7 @@ def _simple(w: Workload, *, everywhere: bool = False) -> Candidate:
         f"tagging: the keys of {files:,} files {where} are read, {rows:,} rows",
         written,
         "reading: a key may be in any file that statistics do not rule out",
+        _file_sizes(w),
     )
     return Candidate(
         "simple", tagging, seconds, amplification, max(1, w.touched_files / max(1, w.touched)), descriptions
@@ -298,8 +333,15 @@ def _global_simple(w: Workload) -> Candidate:
         simple.write_amplification,
         w.files,
         simple.words,
-        fits=w.unique,
+        obstacle=_of_keys(w),
     )
+
+
+def _of_keys(w: Workload) -> str:
+    """Why an index of the keys of the whole table does not fit; empty where it does."""
+    if w.unique:
+        return ""
+    return "it has one place for each key of the table, and a key may have rows in several partition paths"
 
 
 def _record(w: Workload) -> Candidate:
@@ -311,8 +353,9 @@ def _record(w: Workload) -> Candidate:
         f"tagging: {w.batch:,} keys are looked up in an index of {w.rows:,} entries",
         f"{written}; {changed:,} entries of the index change",
         "reading: one lookup in the index names the file of a key",
+        _file_sizes(w),
     )
-    return Candidate("record", tagging, seconds, amplification, 1, descriptions, fits=w.unique)
+    return Candidate("record", tagging, seconds, amplification, 1, descriptions, obstacle=_of_keys(w))
 
 
 def _bloom(w: Workload, *, everywhere: bool = False) -> Candidate:
@@ -331,6 +374,7 @@ def _bloom(w: Workload, *, everywhere: bool = False) -> Candidate:
         f" {hit:.0f} whose keys are read",
         f"{written}, each with a filter",
         "reading: ranges and filters rule out most files for a key",
+        _file_sizes(w),
     )
     name = "global_bloom" if everywhere and not w.deletes else "bloom"
     return Candidate(name, tagging, seconds, amplification, max(1.0, ranges / max(1, w.touched)), descriptions)
@@ -339,7 +383,7 @@ def _bloom(w: Workload, *, everywhere: bool = False) -> Candidate:
 def _global_bloom(w: Workload) -> Candidate:
     bloom = _bloom(w, everywhere=True)
     figures = bloom.tagging, bloom.writing, bloom.write_amplification, bloom.read_amplification
-    return Candidate("global_bloom", *figures, bloom.words, fits=w.unique)
+    return Candidate("global_bloom", *figures, bloom.words, obstacle=_of_keys(w))
 
 
 def _consistent(w: Workload) -> Candidate:
@@ -354,10 +398,11 @@ def _consistent(w: Workload) -> Candidate:
         f"{bucket.words[0]}; the rings of {rings:,} partitions are read",
         f"{bucket.words[1]}; a bucket that has doubled is split: {w.inserts:,} new rows are written once more by then",
         "reading: a key is in one file of its partition",
-        "for merge-on-read tables alone",
+        bucket.words[3],
     )
     figures = tagging, bucket.writing + split, bucket.write_amplification + grown, bucket.read_amplification
-    return Candidate("consistent", *figures, descriptions, bucket.settings, fits=w.mor)
+    obstacle = "" if w.mor else "its buckets are split and merged by clustering, for merge-on-read tables alone"
+    return Candidate("consistent", *figures, descriptions, bucket.settings, obstacle)
 
 
 def _bucket_groups(w: Workload) -> Candidate:
@@ -380,6 +425,7 @@ def _bucket_groups(w: Workload) -> Candidate:
         f"tagging: a hash of the key, then {searched:,.0f} files of the buckets are asked for the keys",
         f"{written}, each with a filter",
         f"reading: a key is in one of {files_per_bucket:,} files of its bucket, which ranges and filters select",
+        f"{_file_sizes(w)}, in {buckets:,} buckets a partition",
     )
     return Candidate(
         "bucket_groups",
@@ -400,8 +446,10 @@ def _hbase(w: Workload) -> Candidate:
         f"tagging: {w.batch:,} keys are asked of a server, which has to run and be reached",
         written,
         "reading: a lookup asks the server, too",
+        _file_sizes(w),
     )
-    return Candidate("hbase", tagging, seconds, amplification, 1, descriptions, fits=w.unique and w.served)
+    obstacle = _of_keys(w) or ("" if w.served else "the table names no HBase server")
+    return Candidate("hbase", tagging, seconds, amplification, 1, descriptions, obstacle=obstacle)
 
 
 _COSTS: dict[str, Callable[[Workload], Candidate]] = {
@@ -493,10 +541,12 @@ def advise(profile: TableProfile, buckets: int | None = None, fields: Sequence[s
         )
     buckets = bucket_count(share)
     scope = f"in each of {partitions} partitions" if partitions > 1 else "in all"
+    each = share / buckets
+    room = f"with room to grow to {_text(ADVISED_BYTES)} each" if each <= ADVISED_BYTES else _beyond_buckets(each)
     return Advice(
         "bucket",
-        f"bucket: about {_text(share)} {scope} make {buckets} buckets of {_text(share / buckets)}, with room to grow to"
-        " a gigabyte each, and no write has to look keys up",
+        f"bucket: about {_text(share)} {scope} make {buckets} buckets of {_text(each)}, {room}, and no write has to"
+        " look keys up",
         {"buckets": buckets},
     )
 
@@ -526,4 +576,7 @@ def _by_costs(profile: TableProfile, rows: int, row_bytes: float, batch: int) ->
 
 
 def _text(size: float) -> str:
-    return f"{size / (1024 * MIB):.1f} GB" if size >= 1024 * MIB else f"{max(1, round(size / MIB))} MB"
+    gigabytes = size / (1024 * MIB)
+    if gigabytes >= 1024:
+        return f"{gigabytes / 1024:,.1f} TB"
+    return f"{gigabytes:.1f} GB" if gigabytes >= 1 else f"{max(1, round(size / MIB))} MB"

@@ -1,9 +1,8 @@
-"""Columns of a source's rows: types that a description names, and rows of several parts as one table."""
+"""Columns of a source's rows: elements of lists, and rows of several parts as one table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,16 +10,6 @@ import pyarrow.compute as pc
 
 from lakebed.errors import SchemaConflict
 from lakebed.inputs.inference import unified
-from lakebed.schema.type_names import column_type
-
-
-def typed_columns(names: Mapping[str, Any]) -> dict[str, pa.DataType]:
-    """The Arrow types of SQL names by column.
-
-    >>> typed_columns({"id": "bigint", "fare": "decimal(10, 2)"})
-    {'id': DataType(int64), 'fare': Decimal128Type(decimal128(10, 2))}
-    """
-    return {name: column_type(kind, name) for name, kind in names.items()}
 
 
 def with_elements(values: pa.Array, elements: pa.Array) -> pa.Array:

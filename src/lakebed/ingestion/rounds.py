@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed import lineage
 from lakebed.api import create, exists
 from lakebed.api import open as open_table
 from lakebed.catalog.names import table_uri
@@ -362,7 +363,8 @@ class JobRounds:
         number, extra = batch
         once = NextBatch(STREAM, number, STREAM)
         options = {**self._options(), **extra}
-        return write[self.job.target.operation](data, progress=False, options=options, once=once)
+        with lineage.reading(self._source.read_uris):
+            return write[self.job.target.operation](data, progress=False, options=options, once=once)
 
     def _options(self) -> dict[str, Any]:
         """The options of each write of the job."""

@@ -91,6 +91,8 @@ class IngestSource(ABC):
     """Columns of the table's partition path where its index finds rows by that path alone; set before each poll."""
     is_bounded = False
     """Whether polls end at what the source had at the first of them."""
+    read_uris: Sequence[str] = ()
+    """URIs of the data that the source reads, for events of OpenLineage."""
     types: Mapping[str, pa.DataType] = {}
     """Types that columns are to have where the format has none of its own; set before each poll."""
 

@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from typing import Any
@@ -19,9 +20,10 @@ import pyarrow.csv
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidOption, InvalidRecord
+from lakebed.inputs.column_names import AS_IN_THE_FILE, ColumnNames
+from lakebed.inputs.date_formats import DateFormat, DateTexts, date_columns, is_temporal
 from lakebed.inputs.encodings import UTF8, check_stream, check_text
 from lakebed.inputs.inference import FloatingNumbers, NumberTexts, integers_of_texts
-from lakebed.inputs.python_rows import type_of
 from lakebed.schema.assignment import check_finite
 from lakebed.wording import count_text
 
@@ -39,24 +41,29 @@ _DELIMITERS = (";", "\t", "|", ",")
 _BLOCK_BYTES = 8 << 20
 # The header ends within so many bytes.
 _HEADER_BYTES = 1 << 20
-_HEX = (b"0x", b"0X")
+# A hexadecimal number, or a zero that begins a number of several digits: not that of a time or a fraction.
+_HEX_OR_ZERO = re.compile(rb"0[xX]|[^0-9A-Za-z.:/+-]0[0-9]")
 # What a column is read as where it has a value that is not of the type of the values before.
 _WIDER = {pa.null(): pa.int64(), pa.int64(): pa.float64()}
 
 
-def read_csv_rows(data: bytes, name: str, types: Mapping[str, pa.DataType], delimiter: str | None) -> pa.Table:
-    """All rows of the text, which is UTF-8. Columns of `types` (in any case) have these types, others the types of
-    their values: whole numbers that do not fit into a BIGINT are decimals, or texts.
+@dataclass(frozen=True)
+class TextSettings:
+    """How a caller wants the texts of CSV and JSON files to be read: the character between fields, the form of dates,
+    and the names of columns."""
 
-    Raises `InvalidRecord` with the file (`name`), line and column of what does not fit.
-    """
+    delimiter: str | None = None
+    dates: DateFormat | None = None
+    names: ColumnNames = AS_IN_THE_FILE
+
+
+def csv_text(data: bytes, name: str, types: Mapping[str, pa.DataType], settings: TextSettings) -> CsvText:
+    """The text of a file that is in memory. Raises `InvalidRecord` if it is not UTF-8, or a quote stays open."""
     check_text(data, name)
     if not data.endswith((b"\n", b"\r")):
         data += b"\n"  # Arrow takes a header without a line end for no header
-    _refuse_open_quote(data, name, mark_of(name, delimiter))
-    text = CsvText(lambda: pa.BufferReader(data), name, types, delimiter, len(data) + 1)
-    schema = text.schema()
-    return pa.Table.from_batches(text.batches(schema), schema)
+    _refuse_open_quote(data, name, mark_of(name, settings.delimiter))
+    return CsvText(lambda: pa.BufferReader(data), name, types, settings, len(data) + 1)
 
 
 def mark_of(name: str, delimiter: str | None) -> str:
@@ -67,30 +74,44 @@ def mark_of(name: str, delimiter: str | None) -> str:
     return mark
 
 
+def guessed_delimiter(opened: Opened, name: str) -> str | None:
+    """The character between the fields of a file whose header is a single column that holds such a character, so that
+    all columns would be read as one; None where the file's ending is right."""
+    names = _header_of(opened, mark_of(name, None)) or []
+    return next((mark for mark in _DELIMITERS if len(names) == 1 and mark in names[0]), None)
+
+
 class CsvText:
-    """A text of any length, which `opened` opens as UTF-8. `types` are columns of a table, by names in any case."""
+    """A text of any length, which `opened` opens as UTF-8. Columns of `types` (in any case) have these types, others
+    the types of their values: whole numbers that do not fit into a BIGINT are decimals, or texts.
+
+    Methods raise `InvalidRecord` with the file (`name`), line and column of what does not fit. `zero_led` are the
+    columns of whole numbers that are read as texts, since one begins with a zero, each with that one."""
 
     def __init__(
         self,
         opened: Opened,
         name: str,
         types: Mapping[str, pa.DataType],
-        delimiter: str | None,
+        settings: TextSettings,
         block_bytes: int | None = None,
     ) -> None:
         self._opened = opened
         self._name = name
         self._block_bytes = block_bytes or _BLOCK_BYTES
-        self._mark = mark_of(name, delimiter)
+        self._settings = settings
+        self._mark = mark_of(name, settings.delimiter)
         self._header = self._read_header()
         # all columns would be read as one
         symbol = next((mark for mark in _DELIMITERS if len(self._header) == 1 and mark in self._header[0]), None)
-        if delimiter is None and symbol is not None:
+        if settings.delimiter is None and symbol is not None:
             option = f"delimiter={symbol!r}, or --delimiter {symbol!r} on the command line"
             hint = "name it .tsv" if symbol == "\t" else f"give the separator of its fields: {option}"
             raise InvalidOption(f"{name} has one column, {self._header[0]!r}", hint=hint)
-        kinds = {column: type_of(column, types) for column in self._header}
+        kinds = {column: settings.names.type_of(column, types) for column in self._header}
         self._first_types: dict[str, pa.DataType] = {}
+        self._dated: frozenset[str] = frozenset()
+        self.zero_led: dict[str, str] = {}
         self._types = {n: kind for n, kind in kinds.items() if kind is not None and not pt.is_nested(kind)}
 
     # -- types
@@ -111,7 +132,20 @@ class CsvText:
                 if column is None or kind is None or kind == pa.string():
                     raise self._error(str(error)) from error
                 wider[column] = _WIDER.get(kind, pa.string())
+        if self._settings.dates is not None:
+            kinds |= self._with_dates(kinds, self._settings.dates)
         return pa.schema([(name, kinds[name]) for name in names])
+
+    def _with_dates(self, kinds: Mapping[str, pa.DataType], form: DateFormat) -> dict[str, pa.DataType]:
+        """The columns whose texts are dates of the form, among columns of dates and times, and columns of texts that
+        are not in `types`."""
+        texts = {n: DateTexts(form, is_iso=True) for n in self._header if is_temporal(kinds[n])}
+        texts |= {n: DateTexts(form) for n in self._header if pt.is_string(kinds[n]) and n not in self._types}
+        for batch in self._texts_of(list(texts), _Nulls.WORDS):
+            for name, found in texts.items():
+                found.add(batch.column(name))
+        self._dated = date_columns(texts, self._name)
+        return {name: self._types.get(name, form.kind) for name in self._dated}
 
     def _inferred(self, types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
         """The types of the columns that are not in `types`, as Arrow infers them, checked and corrected."""
@@ -126,14 +160,16 @@ class CsvText:
                 for name in names:
                     if pt.is_floating(kinds[name]):
                         floats.setdefault(name, FloatingNumbers()).add(batch.column(name))
-        hex_names = [name for name in names if kinds[name] == pa.int64()]
-        hex_names = hex_names if hex_names and self._has(_HEX) else []
-        doubtful = [name for name, numbers in floats.items() if numbers.may_be_integers] + hex_names
+        whole = [name for name in names if kinds[name] == pa.int64()]
+        whole = whole if whole and self._has(_HEX_OR_ZERO) else []
+        doubtful = [name for name, numbers in floats.items() if numbers.may_be_integers] + whole
         texts = {name: NumberTexts() for name in doubtful}
         for batch in self._texts_of(doubtful, _Nulls.WORDS):
             for name, numbers in texts.items():
                 numbers.add(batch.column(name))
         kinds |= {name: numbers.type for name, numbers in texts.items()}
+        zero_led = {name: numbers.zero_led for name, numbers in texts.items() if not numbers.others}
+        self.zero_led = {name: text for name, text in zero_led.items() if text is not None}
         words = [name for name in names if pt.is_boolean(kinds[name]) or pt.is_null(kinds[name])]
         return kinds | self._texts_among(words)
 
@@ -151,6 +187,11 @@ class CsvText:
         return kinds
 
     # -- rows
+
+    def table(self) -> pa.Table:
+        """All rows."""
+        schema = self.schema()
+        return pa.Table.from_batches(self.batches(schema), schema)
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows in these types."""
@@ -171,7 +212,8 @@ class CsvText:
                 signed[column] = str(error)  # Arrow reads no plus sign
 
     def _rows(self, schema: pa.Schema, signed: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-        kinds = {field.name: pa.string() if field.name in signed else field.type for field in schema}
+        as_texts = signed.keys() | self._dated
+        kinds = {field.name: pa.string() if field.name in as_texts else field.type for field in schema}
         texts: Iterator[pa.RecordBatch] | None = None
         names = [field.name for field in schema if pt.is_string(field.type)]
         with ExitStack() as files:
@@ -194,7 +236,15 @@ class CsvText:
                         )
                     except pa.ArrowInvalid as error:
                         raise _Refused(message) from error
+                for name in self._dated:
+                    batch = self._with_dates_of(batch, schema.field(name))
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    def _with_dates_of(self, batch: pa.RecordBatch, column: pa.Field) -> pa.RecordBatch:
+        form = self._settings.dates
+        assert form is not None
+        values = form.values(batch.column(column.name), column.type, column.name)
+        return batch.set_column(batch.schema.get_field_index(column.name), column.name, values)
 
     def _check_numbers(self, values: pa.Array, name: str, batch: int) -> None:
         """Raise an error for the first number of a batch that Arrow's reader accepts but its type cannot store: a
@@ -222,12 +272,7 @@ class CsvText:
     # -- the text
 
     def _read_header(self) -> list[str]:
-        with self._opened() as stream:
-            head = stream.read(_HEADER_BYTES)
-        try:
-            names = next(filter(None, csv.reader(_text(io.BytesIO(head)), delimiter=self._mark)), None)
-        except csv.Error:
-            names = None
+        names = _header_of(self._opened, self._mark)
         if names is None or not "".join(names).strip():
             raise InvalidRecord(f"{self._name} has no header", hint="write the names of the columns in the first line")
         if "\ufffd" in "".join(names):
@@ -263,15 +308,15 @@ class CsvText:
                 options = _options(self._mark, dict.fromkeys(names, pa.string()), names, nulls)
                 yield from self._open(files, options)[1]
 
-    def _has(self, marks: Sequence[bytes]) -> bool:
-        """Whether one of these byte pairs is in the text."""
+    def _has(self, pattern: re.Pattern[bytes]) -> bool:
+        """Whether the pattern, of at most three bytes, is in the text."""
         last = b""
         with self._opened() as stream:
             while data := stream.read(self._block_bytes):
                 data = last + data
-                if any(mark in data for mark in marks):
+                if pattern.search(data):
                     return True
-                last = data[-1:]
+                last = data[-2:]
         return False
 
     def _check_encoding(self) -> None:
@@ -327,6 +372,16 @@ class CsvText:
                     )
                 line = reader.line_num + 1
         return InvalidRecord(f"{self._name} cannot be read: {message}", hint="correct the file, or cast the column")
+
+
+def _header_of(opened: Opened, mark: str) -> list[str] | None:
+    """The fields of the first line that has any; None if there is none within `_HEADER_BYTES`."""
+    with opened() as stream:
+        head = stream.read(_HEADER_BYTES)
+    try:
+        return next(filter(None, csv.reader(_text(io.BytesIO(head)), delimiter=mark)), None)
+    except csv.Error:
+        return None
 
 
 def _text(stream: Any) -> io.TextIOWrapper:

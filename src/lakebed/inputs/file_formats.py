@@ -14,11 +14,13 @@ import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, InvalidRecord, SchemaConflict
 from lakebed.inputs.base import BATCH_ROWS
-from lakebed.inputs.csv_rows import CsvText, read_csv_rows
+from lakebed.inputs.column_names import ColumnNames
+from lakebed.inputs.csv_rows import CsvText, TextSettings, csv_text
+from lakebed.inputs.date_formats import DateTexts, date_columns, is_temporal
 from lakebed.inputs.encodings import UTF8, as_utf8, check_stream
 from lakebed.inputs.inference import has_large, unified
-from lakebed.inputs.json_rows import read_json_rows
-from lakebed.inputs.python_rows import of_python
+from lakebed.inputs.json_rows import names_of_json, read_json_rows
+from lakebed.inputs.python_rows import of_python, type_of
 from lakebed.storage.base import Storage
 
 # CSV and JSON files of no more bytes are parsed as a whole, longer ones in parts.
@@ -35,6 +37,7 @@ _ENDINGS = {
     **_TEXTS,
 }
 TEXT_FORMATS = frozenset(_TEXTS.values())
+_PLAIN = TextSettings()
 ENDINGS_TEXT = ", ".join(_ENDINGS)
 
 
@@ -90,11 +93,14 @@ class DataFile:
 @dataclass(frozen=True)
 class FileShape:
     """The data about a file that are known before its rows are read: its columns and, if the file states them, the
-    number of rows and their bytes in memory."""
+    number of rows and their bytes in memory. `zero_led` are the columns of digits that are texts, since one begins with
+    a zero, each with that one; `originals` are the names in the file of columns that have another name in rows."""
 
     schema: pa.Schema
     rows: int | None = None
     nbytes: int | None = None
+    zero_led: Mapping[str, str] = field(default_factory=dict[str, str])
+    originals: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class Format(ABC):
@@ -176,7 +182,9 @@ class TextFormat(Format):
     """CSV and JSON. `types` are columns of a table, which are read in its types."""
 
     types: Mapping[str, pa.DataType]
+    settings: TextSettings = _PLAIN
     infers = True
+    _zero_led: dict[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]], init=False)
     _parsed: dict[str, pa.Table] = field(default_factory=dict[str, pa.Table], init=False)
     _inferred: dict[str, pa.Schema] = field(default_factory=dict[str, pa.Schema], init=False)
 
@@ -184,11 +192,11 @@ class TextFormat(Format):
         data = _all_bytes(file)
         if data is None:
             self._inferred[file.path] = schema = self.long_schema(file)
-            return FileShape(schema)
+            return FileShape(schema, zero_led=self._zero_led.pop(file.label, {}))
         table = self.parse(data, file.label, self.types)
         self._inferred[file.path] = table.schema
         self._parsed = {file.path: table}  # of one file, so that it is not parsed twice
-        return FileShape(table.schema, table.num_rows, table.nbytes)
+        return FileShape(table.schema, table.num_rows, table.nbytes, self._zero_led.pop(file.label, {}))
 
     def batches(self, file: DataFile, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         table = self._parsed.get(file.path)
@@ -225,23 +233,63 @@ def _all_bytes(file: DataFile) -> bytes | None:
 
 @dataclass
 class CsvFormat(TextFormat):
-    delimiter: str | None = None
-
     def parse(self, data: bytes, label: str, types: Mapping[str, pa.DataType]) -> pa.Table:
-        return read_csv_rows(data, label, types, self.delimiter)
+        text = csv_text(data, label, types, self.settings)
+        rows = text.table()
+        self._zero_led[label] = text.zero_led
+        return rows
 
     def long_schema(self, file: DataFile) -> pa.Schema:
-        return CsvText(file.opened, file.label, self.types, self.delimiter).schema()
+        text = CsvText(file.opened, file.label, self.types, self.settings)
+        schema = text.schema()
+        self._zero_led[file.label] = text.zero_led
+        return schema
 
     def long_batches(self, file: DataFile, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-        text = CsvText(file.opened, file.label, types, self.delimiter)
+        text = CsvText(file.opened, file.label, types, self.settings)
         yield from text.batches(text.schema())
 
 
 class JsonFormat(TextFormat):
-    def parse(self, data: bytes, label: str, types: Mapping[str, pa.DataType]) -> pa.Table:
+    def parse(self, data: bytes, label: str, types: Mapping[str, pa.DataType], *, is_part: bool = False) -> pa.Table:
+        """The rows of a file, or of a part of it, which may be without dates."""
+        names = self.settings.names
+        if types and names:
+            in_file = {name: names.type_of(name, types) for name in names_of_json(data, label)}
+            types = {name: kind for name, kind in in_file.items() if kind is not None}
+        if self.settings.dates is None:
+            return self._table(data, label, types)
+        return self._with_dates(data, label, types, is_part=is_part)
+
+    def _table(self, data: bytes, label: str, types: Mapping[str, pa.DataType]) -> pa.Table:
         rows = read_json_rows(data, label, types)
         return rows if isinstance(rows, pa.Table) else of_python(rows, types)
+
+    def _with_dates(self, data: bytes, label: str, types: Mapping[str, pa.DataType], *, is_part: bool) -> pa.Table:
+        """The rows with dates in place of texts of the form: in columns of dates and times, and in columns without a
+        type whose texts are all of the form."""
+        form = self.settings.dates
+        assert form is not None
+        times = {name: kind for name, kind in types.items() if is_temporal(kind)}
+        untyped = self._table(data, label, {**types, **dict.fromkeys(times, pa.string())})
+        in_iso = {c.name: c.type for c in untyped.schema if is_temporal(c.type)}
+        as_texts = {**types, **dict.fromkeys([*times, *in_iso], pa.string())}
+        rows = self._table(data, label, as_texts) if in_iso else untyped
+        found: dict[str, DateTexts] = {}
+        for name, kind in zip(rows.column_names, rows.schema.types, strict=True):
+            is_time = type_of(name, times) is not None or name in in_iso
+            if pt.is_string(kind) and (is_time or type_of(name, types) is None):
+                found[name] = DateTexts(form, is_iso=is_time)
+                found[name].add(rows.column(name))
+        dated = date_columns(found, label, may_be_none=is_part)
+        if any(found[name].is_iso for name in found.keys() - dated):
+            rows = self._table(data, label, {**types, **dict.fromkeys(dated, pa.string())})
+        for at, name in enumerate(rows.column_names):
+            if name in dated:
+                kind = type_of(name, times) or form.kind
+                chunks = [form.values(chunk, kind, name) for chunk in rows.column(at).chunks]
+                rows = rows.set_column(at, name, pa.chunked_array(chunks, kind))
+        return rows
 
     def long_schema(self, file: DataFile) -> pa.Schema:
         parts: list[pa.Schema] = []
@@ -268,7 +316,7 @@ class JsonFormat(TextFormat):
 
     def _part(self, text: bytes, file: DataFile, types: Mapping[str, pa.DataType]) -> pa.Table:
         try:
-            return self.parse(text, file.label, types)
+            return self.parse(text, file.label, types, is_part=True)
         except InvalidRecord:
             _check_encoding(file)  # which names the line in the file
             raise
@@ -302,10 +350,45 @@ def _parts_of_lines(opened: Any, file: DataFile) -> Iterator[bytes]:
     )
 
 
-def reader_of(name: str, types: Mapping[str, pa.DataType], delimiter: str | None) -> Format:
-    """The reader of a file format."""
-    if name == "parquet":
-        return ParquetFormat()
-    if name == "arrow":
-        return ArrowFormat()
-    return CsvFormat(types, delimiter) if name == "csv" else JsonFormat(types)
+@dataclass
+class RenamedFormat(Format):
+    """A format whose columns have other names in rows than in the files."""
+
+    inner: Format
+    names: ColumnNames
+    _originals: dict[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]], init=False)
+
+    def __post_init__(self) -> None:
+        self.infers = self.inner.infers
+
+    def shape(self, file: DataFile) -> FileShape:
+        shape = self.inner.shape(file)
+        originals: dict[str, str] = {}
+        for name in shape.schema.names:
+            first = originals.setdefault(self.names.of(name), name)
+            if first != name:
+                raise SchemaConflict(
+                    f"{file.label}: the columns {first!r} and {name!r} are both called {self.names.of(name)!r}",
+                    hint=f"name one yourself: rename={{{name!r}: 'other_name'}}",
+                    context={"path": file.label, "columns": [first, name]},
+                )
+        self._originals[file.path] = originals
+        schema = pa.schema([column.with_name(self.names.of(column.name)) for column in shape.schema])
+        zero_led = {self.names.of(name): text for name, text in shape.zero_led.items()}
+        return FileShape(schema, shape.rows, shape.nbytes, zero_led, originals)
+
+    def batches(self, file: DataFile, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        originals = self._originals[file.path]
+        in_file = pa.schema([c.with_name(originals[c.name]) for c in schema if c.name in originals])
+        requested = [originals[name] for name in columns if name in originals]
+        for batch in self.inner.batches(file, in_file, requested):
+            yield batch.rename_columns([self.names.of(name) for name in batch.schema.names])
+
+
+def reader_of(name: str, types: Mapping[str, pa.DataType], settings: TextSettings = _PLAIN) -> Format:
+    """The reader of a file format, whose columns have the names that the settings give them."""
+    if name in TEXT_FORMATS:
+        text = CsvFormat(types, settings) if name == "csv" else JsonFormat(types, settings)
+        return RenamedFormat(text, settings.names) if settings.names else text
+    binary = ParquetFormat() if name == "parquet" else ArrowFormat()
+    return RenamedFormat(binary, settings.names) if settings.names else binary

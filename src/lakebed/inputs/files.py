@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,16 +15,22 @@ import pyarrow.types as pt
 
 from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict
 from lakebed.inputs.base import BATCH_ROWS, RowSource
+from lakebed.inputs.column_names import ColumnNames, Renaming
+from lakebed.inputs.csv_rows import TextSettings, guessed_delimiter
+from lakebed.inputs.date_formats import DateFormat
 from lakebed.inputs.encodings import check_encoding
 from lakebed.inputs.file_formats import ENDINGS_TEXT, TEXT_FORMATS, DataFile, FileShape, Format, format_of, reader_of
 from lakebed.inputs.json_rows import Rows, read_json_rows
 from lakebed.inputs.partition_columns import Texts, check_same_names, inferred_type, texts_of, value_of
 from lakebed.schema.arrow import check_names
+from lakebed.schema.column_names import did_you_mean
 from lakebed.schema.conversion import cast_column
+from lakebed.schema.type_names import typed_columns
 from lakebed.storage import FileInfo, Storage, open_storage
 from lakebed.storage.base import parse_uri
 from lakebed.storage.parallel import parallel_map
 
+_log = logging.getLogger("lakebed")
 Partitioning = Literal["hive", "none"]
 _GLOB = re.compile(r"[*?\[]")
 _READERS = 16
@@ -43,10 +50,17 @@ class DataFiles:
     .zst or .lz4. Files and folders whose names begin with a dot or an underscore are left out.
 
     `partitioning="hive"` adds the columns that folders name (`day=2024-01-31`), with the table's types or as int,
-    bigint, double, date or string; `"none"` ignores the names of folders. `delimiter` separates the fields of CSV files
-    (default: a comma, in .tsv a tab). `encoding` is that of CSV and JSON files by Python's names (default: UTF-8).
-    `storage_options` are those of the storage; without them the table's are taken
-    where its storage is of the same kind.
+    bigint, double, date or string; `"none"` ignores the names of folders. `storage_options` are those of the storage;
+    without them the table's are taken where its storage is of the same kind.
+
+    `rename` gives columns names that a table can have: `"snake"` turns `Culmen Length (mm)` into `culmen_length_mm`, a
+    dict has old and new names. `index_column` is the name for a column without one, which pandas writes for its index.
+
+    CSV and JSON files also have these settings. `encoding` is theirs by Python's names (default: UTF-8). `columns` are
+    types by SQL names (`{"zip": "string"}`); other columns have the table's types, or those of their values: digits
+    that begin with a zero, such as 01234, are texts. `date_format` is the form of dates and times that are not in ISO
+    form, by Python's signs (`"%d.%m.%Y"`). `delimiter` separates the fields of CSV files (default: a comma, in .tsv a
+    tab, or what the header shows, with a warning).
 
     >>> import lakebed, pyarrow as pa, pyarrow.csv, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -61,6 +75,10 @@ class DataFiles:
     delimiter: str | None = None
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
     encoding: str | None = None
+    columns: Mapping[str, str | pa.DataType] | None = None
+    date_format: str | None = None
+    index_column: str | None = None
+    rename: Renaming | None = None
 
     def __post_init__(self) -> None:
         if self.partitioning not in ("hive", "none"):
@@ -70,6 +88,17 @@ class DataFiles:
                 context={"partitioning": str(self.partitioning)},
             )
         check_encoding(self.encoding)
+        if self.columns is not None and not isinstance(self.columns, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption(
+                "columns= is a dict of columns and their types",
+                hint="for example columns={'zip': 'string', 'fare': 'decimal(10, 2)'}",
+                context={"argument": "columns"},
+            )
+        self._text_settings()  # which raises for a name or a form of dates that cannot be
+
+    def _text_settings(self) -> TextSettings:
+        dates = None if self.date_format is None else DateFormat.of(self.date_format)
+        return TextSettings(self.delimiter, dates, ColumnNames(self.rename, self.index_column))
 
     def read(self, types: Mapping[str, pa.DataType], *, partial: bool = False) -> Rows | FilesSource:
         """The rows; columns of `types` (a table's) are read in its types if the format has no types of its own. With
@@ -78,14 +107,34 @@ class DataFiles:
         name = _one_format({file.label: format_of(file.path) for file in files})
         texts = {f.path: texts_of(f.path) if self.partitioning == "hive" else {} for f in files}
         check_same_names(texts)
-        if self.delimiter is not None and name != "csv":
-            raise InvalidOption(f"a delimiter does not go with {files[0].label}", hint="it is for .csv and .tsv files")
-        if self.encoding is not None and name not in TEXT_FORMATS:
-            raise InvalidOption(f"an encoding does not go with {files[0].label}", hint="it is for CSV and JSON files")
+        self._check_settings(name, files[0].label)
+        settings, wanted = self._text_settings(), typed_columns(self.columns or {})
+        folded = {column.lower(): kind for column, kind in wanted.items()}
+        types = {**{column: kind for column, kind in types.items() if column.lower() not in folded}, **folded, **wanted}
         if partial and name == "json" and len(files) == 1 and not texts[files[0].path]:
+            if settings.names or settings.dates:
+                raise InvalidOption(
+                    "rename=, index_column= and date_format= do not go with a partial upsert of a JSON file",
+                    hint="write its rows with the table's names and ISO dates",
+                    context={"path": files[0].label},
+                )
             with files[0].opened() as opened:
                 return read_json_rows(opened.read(), files[0].label, types, partial=True)
-        return FilesSource(files, texts, reader_of(name, types, self.delimiter), types)
+        if name == "csv" and self.delimiter is None:
+            settings = replace(settings, delimiter=_guessed_delimiter(files[0]))
+        rows = FilesSource(files, texts, reader_of(name, types, settings), types)
+        settings.names.check(rows.original_names, files[0].label)
+        _check_types(rows.schema, wanted, settings.names, files[0].label)
+        return rows
+
+    def _check_settings(self, name: str, label: str) -> None:
+        """Raise `InvalidOption` for a setting that files of this format do not have."""
+        if self.delimiter is not None and name != "csv":
+            raise InvalidOption(f"a delimiter does not go with {label}", hint="it is for .csv and .tsv files")
+        of_texts = {"an encoding": self.encoding, "columns=": self.columns, "a date_format": self.date_format}
+        for setting, value in of_texts.items():
+            if value and name not in TEXT_FORMATS:
+                raise InvalidOption(f"{setting} does not go with {label}", hint="it is for CSV and JSON files")
 
     def _files(self) -> list[DataFile]:
         path = os.fspath(self.path)
@@ -94,6 +143,38 @@ class DataFiles:
             return [DataFile(storage, files[0].path, files[0].size, path, self.encoding)]
         root = storage.spec.uri.rstrip("/")
         return [DataFile(storage, info.path, info.size, f"{root}/{info.path}", self.encoding) for info in files]
+
+
+def _guessed_delimiter(file: DataFile) -> str | None:
+    """The character between the fields where a CSV file shows that it is another one than its ending names, with a
+    warning."""
+    mark = guessed_delimiter(file.opened, file.label)
+    if mark is not None:
+        _log.warning(
+            "%s: the fields are separated by %r, as its header shows; this warning is left out with delimiter=%r, or"
+            " --delimiter %r on the command line",
+            *(file.label, mark, mark, mark),
+        )
+    return mark
+
+
+def _check_types(schema: pa.Schema, wanted: Mapping[str, pa.DataType], names: ColumnNames, label: str) -> None:
+    """Raise `InvalidOption` for a column of `columns=` that the files do not have, or whose type they cannot have."""
+    kinds = {field.name.lower(): field.type for field in schema}
+    for column, kind in wanted.items():
+        read = names.type_of(column, kinds)
+        if read is None:
+            raise InvalidOption(
+                f"columns= names {column!r}, which {label} does not have",
+                hint=did_you_mean(column, schema.names),
+                context={"path": label, "column": column},
+            )
+        if pt.is_nested(kind) and not pt.is_nested(read):
+            raise InvalidOption(
+                f"columns= says that {column!r} is {kind}, which no field of {label} is",
+                hint="read it as string",
+                context={"path": label, "column": column},
+            )
 
 
 def data_of(
@@ -239,6 +320,7 @@ class FilesSource(RowSource):
         shapes = parallel_map(reader.shape, files, _READERS)
         self._shapes = dict(zip((file.path for file in files), shapes, strict=True))
         self._stored = _common_schema(files, shapes, infers=reader.infers)
+        _warn_about_zeros(files, shapes)
         self._values = self._partition_values(types)
         added = [pa.field(name, kind) for name, (kind, _) in self._values.items()]
         self._schema = pa.schema([*self._stored, *added])
@@ -266,6 +348,11 @@ class FilesSource(RowSource):
     def files(self) -> Sequence[DataFile]:
         """The files, in the order of their paths."""
         return self._files
+
+    @property
+    def original_names(self) -> frozenset[str]:
+        """The names that columns have in the files, where rows have others."""
+        return frozenset(name for shape in self._shapes.values() for name in shape.originals.values())
 
     def shape_of(self, file: DataFile) -> FileShape:
         """The columns and the number of rows of one of the files."""
@@ -331,6 +418,20 @@ def _in_type(values: pa.Array, column: pa.Field, file: DataFile) -> pa.Array:
         ) from error
 
 
+def _warn_about_zeros(files: Sequence[DataFile], shapes: Sequence[FileShape]) -> None:
+    """Log which columns of digits stay texts, and how they become numbers."""
+    examples: dict[str, tuple[str, str]] = {}
+    for file, shape in zip(files, shapes, strict=True):
+        for name, text in shape.zero_led.items():
+            examples.setdefault(name, (file.label, text))
+    for name, (label, text) in examples.items():
+        _log.warning(
+            "%s: column %s stays text, because %r begins with a zero; columns={%r: 'bigint'} makes it numbers, 'string'"
+            " leaves out this warning",
+            *(label, name, text, name),
+        )
+
+
 def _common_schema(files: Sequence[DataFile], shapes: Sequence[FileShape], *, infers: bool) -> pa.Schema:
     """The columns of all files, in the order of the first. Types may differ in width."""
     first = shapes[0].schema
@@ -339,8 +440,12 @@ def _common_schema(files: Sequence[DataFile], shapes: Sequence[FileShape], *, in
             check_names(shape.schema.names)
         except SchemaConflict as error:
             context = {**error.context, "path": file.label}
-            raise SchemaConflict(f"{file.label}: {error.message}", hint=error.hint, context=context) from None
+            hint = error.hint
+            if "" in shape.schema.names:
+                hint = "if it is the index that pandas writes, name it: DataFiles(path, index_column='row')"
+            raise SchemaConflict(f"{file.label}: {error.message}", hint=hint, context=context) from None
     fields = {column.name: column for column in first}
+    zero_led = {name for shape in shapes for name in shape.zero_led}
     is_json = infers and format_of(files[0].path) == "json"
     for file, shape in zip(files[1:], shapes[1:], strict=True):
         if shape.schema.equals(first):
@@ -350,6 +455,8 @@ def _common_schema(files: Sequence[DataFile], shapes: Sequence[FileShape], *, in
         for column in shape.schema:
             before = fields.get(column.name, column)
             kind = _wider(before.type, column.type, infers=infers)
+            if kind is None and column.name in zero_led:  # numbers in files that have no zero at a beginning
+                kind = pa.string() if any(map(_is_number, (before.type, column.type))) else None
             if kind is None:
                 raise SchemaConflict(
                     f"column {column.name} is {before.type} in {files[0].label} and {column.type} in {file.label}",
@@ -371,6 +478,10 @@ def _check_same_columns(first: DataFile, names: Sequence[str], file: DataFile, o
             " lakebed.write.evolution",
             context={"path": file.label, "lacking": lacking, "more": more},
         )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind)
 
 
 _KINDS = (pt.is_integer, pt.is_floating, pt.is_timestamp, pt.is_decimal)

@@ -21,6 +21,7 @@ _LONG_DIGITS = 20
 MAX_DECIMAL = pa.decimal128(MAX_PRECISION, 0)
 _INTEGER = r"^[+-]?[0-9]+$"
 _HEX = r"^[+-]?0[xX]"
+_ZERO_LED = r"^0[0-9]+$"
 LOCAL_TIME = pa.timestamp("us")
 MOMENT = pa.timestamp("us", "UTC")
 
@@ -80,6 +81,7 @@ class NumberTexts:
     inexact: bool = False
     digits: int = 0
     is_long: bool = True
+    zero_led: str | None = None
 
     def add(self, texts: pa.Array | pa.ChunkedArray) -> None:
         """Add more texts of the column."""
@@ -87,6 +89,8 @@ class NumberTexts:
         is_integer = pc.match_substring_regex(texts, _INTEGER)
         self.others |= pc.all(is_integer).as_py() is False
         self.hexadecimal |= bool(pc.any(pc.match_substring_regex(texts, _HEX)).as_py())
+        if self.zero_led is None and pc.any(zeros := pc.match_substring_regex(texts, _ZERO_LED)).as_py():
+            self.zero_led = str(texts[pc.index(zeros, True).as_py()])
         digits_only = _plain_digits(texts.filter(is_integer))
         if not len(digits_only):
             return
@@ -104,6 +108,8 @@ class NumberTexts:
         """The type that keeps all values."""
         if self.others:
             return pa.string() if self.inexact or self.hexadecimal else pa.float64()
+        if self.zero_led is not None:
+            return pa.string()  # a code, such as that of a place, whose zeros are part of it
         return pa.int64() if self.is_long else integer_type(self.digits)
 
 

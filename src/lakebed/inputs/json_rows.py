@@ -8,6 +8,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import time
 from decimal import Decimal
 from math import isinf
@@ -15,6 +16,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.json as pj
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidRecord
@@ -58,6 +60,16 @@ def read_json_rows(data: bytes, name: str, types: Mapping[str, pa.DataType], *, 
         if error.message.startswith(name):
             raise
         raise InvalidRecord(f"{name}: {error.message}", hint=error.hint, context=error.context) from None
+
+
+def names_of_json(data: bytes, name: str) -> list[str]:
+    """The names of the columns in the text. Raises `InvalidRecord` for what is no JSON."""
+    check_text(data, name)
+    with suppress(pa.ArrowException, InvalidRecord):
+        check_depth(data)
+        if data.lstrip()[:1] == b"{":
+            return pj.read_json(pa.BufferReader(data)).column_names
+    return list(dict.fromkeys(column for line in _lines(data, name) for column in _object(line, 0)))
 
 
 def _type_of(name: str, types: Mapping[str, pa.DataType]) -> pa.DataType | None:

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakebed.errors import LakebedError, UnsupportedFeature
+from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.inputs.file_formats import DataFile, FileShape, ParquetFormat
 from lakebed.inputs.files import FilesSource
 from lakebed.inputs.other_tables import COPY_HINT, OtherTable
@@ -40,7 +40,7 @@ class SourceFolder:
         return any(unquote(folder_of(file)) != folder_of(file) for file in self.rows.files)
 
 
-class _PlainParquet(ParquetFormat):
+class PlainParquet(ParquetFormat):
     """Parquet files whose columns are read in plain types, whatever memory layout their writers had."""
 
     def shape(self, file: DataFile) -> FileShape:
@@ -51,6 +51,18 @@ class _PlainParquet(ParquetFormat):
 def folder_of(file: DataFile) -> str:
     """The folder of a file below the root; empty for a file in the root itself."""
     return file.path.rpartition("/")[0]
+
+
+def check_apart(table: str, source: str) -> None:
+    """Raise `InvalidOption` if one of two folders, of a table over source files and of these files, contains the
+    other."""
+    table_folder, source_folder = f"{table.rstrip('/')}/", f"{source.rstrip('/')}/"
+    if table_folder.startswith(source_folder) or source_folder.startswith(table_folder):
+        raise InvalidOption(
+            f"the table {table} and its source files {source} need folders of their own",
+            hint="name a folder outside of the source",
+            context={"uri": table, "source": source},
+        )
 
 
 def files_of_folder(rows: FilesSource) -> SourceFolder:
@@ -82,7 +94,7 @@ def files_of_table(table: OtherTable) -> SourceFolder:
     types = {column.name: column.type for column in table.schema}
     try:
         check_same_names(texts)
-        rows = FilesSource(files, texts, _PlainParquet(), types)
+        rows = FilesSource(files, texts, PlainParquet(), types)
     except LakebedError as error:
         raise refused(error.message, "columns") from error
     if set(rows.folder_columns) != set(table.partition_columns):

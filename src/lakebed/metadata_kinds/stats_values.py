@@ -149,6 +149,7 @@ def _is_recorded(
 
 # The ranges of this many files share buffers.
 _TOGETHER = 128
+_FALSE, _TRUE = pa.scalar(False, pa.bool_()), pa.scalar(True, pa.bool_())
 # Counts for unknown values: some are null, and some are not.
 UNKNOWN_COUNTS = {"value_count": 2, "null_count": 1, "total_size": 0, "total_uncompressed": 0}
 
@@ -292,8 +293,8 @@ def _stats_table(
 ) -> pa.Table:
     n = len(keys)
     flags = {
-        "is_deleted": pa.repeat(pa.scalar(False, pa.bool_()), n),
-        "is_tight": pa.repeat(pa.scalar(tight, pa.bool_()), n),
+        "is_deleted": pa.repeat(_FALSE, n),
+        "is_tight": pa.repeat(_TRUE if tight else _FALSE, n),
     }
     columns = {"key": keys, "file_name": names, "min": bounds[0], "max": bounds[1], **counts, **flags}
     schema = stats_schema(bounds[0].type)

@@ -36,6 +36,7 @@ PARTITION_STAT = "__partition_stat__"
 FILE_KEY_LENGTH = 48
 _SEED = 0xFFFFFFFFDABADABA
 _NULL = "\0"
+_NO_TEXT = pa.scalar("", pa.string())
 _BACKSLASH, _DOLLAR = 0x5C, 0x24
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -84,7 +85,7 @@ def file_keys(partitions: Sequence[str], file_names: Sequence[str]) -> pa.String
 
 def column_stats_keys(column: str, files: pa.StringArray) -> pa.StringArray:
     """The keys of a column's records in `column_stats`, from the `file_keys` of the files."""
-    return pc.binary_join_element_wise(pa.scalar(h64(column), pa.string()), files, pa.scalar("", pa.string()))
+    return pc.binary_join_element_wise(pa.scalar(h64(column), pa.string()), files, _NO_TEXT)
 
 
 def partition_stats_keys(column: str, partitions: Sequence[str], *, of_expression: bool = False) -> pa.StringArray:

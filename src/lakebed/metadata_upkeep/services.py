@@ -53,11 +53,11 @@ from lakebed.timeline.bodies.commit import NEW_FILE
 from lakebed.timeline.bodies.plans import (
     CleanPlan,
     CompactionOperation,
+    clean_body,
     clean_files,
+    compaction_body,
     compaction_operations,
     encode_clean_metadata,
-    encode_clean_plan,
-    encode_compaction_plan,
 )
 from lakebed.timeline.file_slices import GroupSlices, all_slices
 from lakebed.timeline.timeline import COMMITS
@@ -109,7 +109,7 @@ def run_compaction(store: MetadataStore) -> list[str]:
     plan = plan_compaction(slices)
     if instant is None or not plan.slices:
         return []
-    store.request(Action.COMPACTION, instant, encode_compaction_plan(plan))
+    store.request(Action.COMPACTION, instant, compaction_body(plan).encode())
     return [_run(store, instant, plan.slices, State.REQUESTED)]
 
 
@@ -230,7 +230,7 @@ def run_log_compaction(store: MetadataStore) -> list[str]:
     instant = store.service_time(Suffix.LOG_COMPACTION)
     if not plan.slices or instant is None:
         return []
-    store.request(Action.LOGCOMPACTION, instant, encode_compaction_plan(plan))
+    store.request(Action.LOGCOMPACTION, instant, compaction_body(plan).encode())
     store.transitions.inflight(Action.LOGCOMPACTION, instant)
     written = _map_slices(store, lambda file_slice: _compact_logs(store, file_slice, instant), plan.slices)
     store.complete(Action.LOGCOMPACTION, instant, _LOG_COMPACTION_OPERATION, [log.stat() for log in written])
@@ -302,7 +302,7 @@ def _clean(store: MetadataStore, plan: CleanPlan) -> list[str]:
     instant = store.service_time(Suffix.CLEAN)
     if not plan.files or not instant:
         return []
-    store.transitions.request(Action.CLEAN, instant, encode_clean_plan(store.storage.url(), plan))
+    store.transitions.request(Action.CLEAN, instant, clean_body(store.storage.url(), plan).encode())
     store.changed()
     return [_run_clean(store, instant, State.REQUESTED)]
 
@@ -477,7 +477,7 @@ def purge(store: MetadataStore) -> list[str]:
     plan = plan_compaction(slices)
     instant = store.service_time(Suffix.COMPACTION)
     if plan.slices and instant is not None:
-        store.request(Action.COMPACTION, instant, encode_compaction_plan(plan))
+        store.request(Action.COMPACTION, instant, compaction_body(plan).encode())
         done.append(_run(store, instant, plan.slices, State.REQUESTED))
     last_slices = retain_versions(1)
     assert last_slices is not None

@@ -20,7 +20,7 @@ from lakebed.schema.column_names import did_you_mean
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.row_size import from_types, of_stored
 from lakebed.slices.snapshot import Snapshot, table_keys
-from lakebed.wording import Printed
+from lakebed.wording import Printed, count_text
 
 # At most this many rows of a DataFrame on Spark are examined, and this many keys of a batch are looked up.
 _SAMPLE = 200_000
@@ -28,6 +28,7 @@ _LOOKED_FOR = 2_000
 # Keys count as growing if this share of the rows, in input order, has a greater key than the row before.
 _GROWING = 0.9
 _PAST = 10
+_LOAD = "BULK_INSERT"
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,8 +134,13 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
     past = _past(snapshot)
     sources = [f"{len(files):,} files in {max(1, len(sizes)):,} partitions hold {total / (1 << 20):.1f} MiB"]
     if past is not None:
-        sources.append(f"the last {past.commits} commits: {past.existing_share:.0%} of their rows had known keys")
-    coming, size = _batch(engine, batch, past.rows if past else 1000)
+        sources.append(
+            f"the last {count_text(past.commits, 'commit')} after the first load: {past.rows:,} rows each (the median),"
+            f" {past.existing_share:.0%} of their rows had known keys"
+        )
+    coming, size = _batch(engine, batch, past.rows if past else max(1, round(total / row_bytes) // 100))
+    if past is None and batch is None:
+        sources.append("no commit after the first load: a batch is taken to be a hundredth of the rows")
     keys = table_keys(snapshot)
     touched, stored_share, grows = set(sizes), past.existing_share if past else 1.0, False
     if coming is not None:
@@ -179,17 +185,22 @@ class _Past:
 
 
 def _past(snapshot: Snapshot) -> _Past | None:
-    """The number of the last commits, their mean rows and share of updates; None before the first commit."""
+    """The number of the last commits, their median rows and share of updates. Those that fill a table are left out: its
+    first commit, and bulk inserts. None if there is no other."""
     written: list[tuple[int, int]] = []
-    for instant in list(reversed(snapshot.commits))[:_PAST]:
-        stats = [s for group in snapshot.timeline.commit_metadata(instant).stats.values() for s in group]
+    for instant in list(reversed(snapshot.commits[1:]))[:_PAST]:
+        metadata = snapshot.timeline.commit_metadata(instant)
+        if metadata.operation == _LOAD:
+            continue
+        stats = [s for group in metadata.stats.values() for s in group]
         inserts, updates = sum(s.num_inserts for s in stats), sum(s.num_updates for s in stats)
         if inserts + updates:
             written.append((inserts, updates))
     if not written:
         return None
     rows = sum(i + u for i, u in written)
-    return _Past(len(written), max(1, rows // len(written)), sum(u for _, u in written) / rows)
+    usual = sorted(i + u for i, u in written)[len(written) // 2]
+    return _Past(len(written), max(1, usual), sum(u for _, u in written) / rows)
 
 
 def _looked_at(engine: Engine, data: Any) -> tuple[pa.Table, int, list[str]]:

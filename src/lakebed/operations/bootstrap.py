@@ -6,7 +6,7 @@ commit makes them visible, at the instant that Hudi reserves for it. The files t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -52,16 +52,13 @@ class SkeletonWriter:
         partition, task = folder_of(file), Task(number)
         storage = self.context.storage
         write_partition_metadata(storage, partition, BOOTSTRAP_INSTANT)
-        # a changed file at this path gets another id, so that a cached skeleton of the old file is not used for it
-        identity = f"{partition}\0{self.files.storage.url(file.path)}\0{file.size}\0{self.files.modified[file.path]}"
-        file_id = new_file_id(BOOTSTRAP_INSTANT, identity, number)
+        file_id = self.file_id(number, file, partition)
         writer = FileWriter(
             storage, self.format, BOOTSTRAP_INSTANT, partition, file_id, task, "CREATE", self.format.bloom()
         )
         fresh = self.format.fresh_meta(BOOTSTRAP_INSTANT, partition, task)
         try:
-            for rows in self.files.rows.batches_of(file, self.columns.names):
-                keys = self._keys(rows.cast(self.columns), partition, file)
+            for keys in self.keys(file, partition):
                 no_columns = pa.RecordBatch.from_struct_array(pa.nulls(len(keys), pa.struct([])))
                 writer.write(fresh.with_meta(keys, no_columns), new_keys=None)
             status = writer.finish(writer.rows)
@@ -71,6 +68,17 @@ class SkeletonWriter:
         url = self.files.storage.url(file.path)
         entry = IndexedFile(partition, file_id, partition, url, file.size, self.files.modified[file.path])
         return replace(status, rows_in=status.num_writes), entry
+
+    def file_id(self, number: int, file: DataFile, partition: str) -> str:
+        """The id of the file group of a skeleton."""
+        # a changed file at this path gets another id, so that a cached skeleton of the old file is not used for it
+        identity = f"{partition}\0{self.files.storage.url(file.path)}\0{file.size}\0{self.files.modified[file.path]}"
+        return new_file_id(BOOTSTRAP_INSTANT, identity, number)
+
+    def keys(self, file: DataFile, partition: str) -> Iterator[pa.Array]:
+        """The record keys of the rows of a file, in their order, batch by batch."""
+        for rows in self.files.rows.batches_of(file, self.columns.names):
+            yield self._keys(rows.cast(self.columns), partition, file)
 
     def _keys(self, rows: pa.RecordBatch, partition: str, file: DataFile) -> pa.Array:
         """The record keys of rows of a file. Raises `InvalidRecord` if their partition path is not the file's
@@ -90,7 +98,9 @@ class SkeletonWriter:
         return keys.cast(pa.string())
 
 
-def bootstrap(context: WriteContext, files: SourceFolder) -> WriteResult:
+def bootstrap(
+    context: WriteContext, files: SourceFolder, writer_type: type[SkeletonWriter] = SkeletonWriter
+) -> WriteResult:
     """Write the skeleton files and the bootstrap index of a table without commits, and commit them. Raises
     `InvalidRecord` for a row without a key, or whose partition path is not its folder."""
     config = context.config
@@ -111,7 +121,7 @@ def bootstrap(context: WriteContext, files: SourceFolder) -> WriteResult:
         schema = table_schema(context, tx.snapshot, incoming_schema(files.rows.schema))
         needed = {name.split(".")[0] for name in (*context.keys.key_fields, *config.partition_fields)}
         columns = pa.schema([pa.field(f.name, f.type) for f in schema.data if f.name in needed])
-        writer = SkeletonWriter(context, files, _skeleton_format(context, tx, schema), columns)
+        writer = writer_type(context, files, _skeleton_format(context, tx, schema), columns)
         source = files.rows.files
         with progress("writing keys", len(source), "files") as advance:
 

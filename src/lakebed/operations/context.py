@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakebed.concurrency.heartbeat import process_notes
+from lakebed.config.commit_notes import MESSAGE, OPERATION
 from lakebed.config.options import Options, service_settings
 from lakebed.config.settings import WriteSettings
-from lakebed.engine.arrow_data import arrow_rows
+from lakebed.engine.arrow_data import arrow_rows, with_warning_of_nanoseconds
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.base import Column, RowExpression
@@ -27,6 +28,7 @@ from lakebed.handles.file_writer import FileFormat
 from lakebed.index.base import Index
 from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index, recorded_settings
+from lakebed.inputs.base import RowSource
 from lakebed.inputs.files import DataFiles
 from lakebed.inputs.python_rows import check_same_columns
 from lakebed.merge.rules import MergeRules
@@ -209,6 +211,12 @@ class WriteContext:
     def writes_operations(self) -> bool:
         """Whether files get the column `_hoodie_operation`: the newest files have it, or the option requests it."""
         return self.settings.operation_field or self.opened.has_operations
+
+    @property
+    def records_more(self) -> bool:
+        """Whether the commit records something beside its rows: the batch of a stream, or the caller's metadata."""
+        noted = self.settings.extra_metadata.keys() - {MESSAGE, OPERATION}
+        return self.stream_batch is not None or bool(noted)
 
     def writer_notes(self, writer_id: str) -> dict[str, str]:
         """The entries of every commit about its writer and its files."""
@@ -526,6 +534,8 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     if context.settings.partial and isinstance(data, list | tuple):
         check_same_columns(data, in_any_case)
     arrow = arrow_rows(data, in_any_case)
+    if isinstance(arrow, pa.Table | RowSource):
+        arrow = with_warning_of_nanoseconds(arrow, context.config.name)
     rows = engine.from_arrow(arrow) if isinstance(arrow, pa.Table) else engine.rows(arrow)
     schema = engine.schema(rows)
     check_names(schema.names)

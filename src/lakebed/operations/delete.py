@@ -19,7 +19,7 @@ from lakebed.index.base import key_hash_of
 from lakebed.index.simple import positions_of
 from lakebed.merge.incoming import INCOMING_ORDERING
 from lakebed.merge.locations import STORED_LOCATION, BooleanLiteral
-from lakebed.model import DELETE, FILE_ID, FILE_NAME, PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.model import DELETE, FILE_ID, FILE_NAME, PARTITION_PATH, RECORD_INDEX, RECORD_KEY, FileSlice
 from lakebed.operations.context import (
     TableSchema,
     WriteContext,
@@ -34,12 +34,14 @@ from lakebed.operations.pipeline import Verb, admit, run
 from lakebed.operations.placement import Placed, TaggedRows
 from lakebed.operations.result import WriteResult
 from lakebed.operations.write import RowMatch, Write, derive_keys
-from lakebed.read.lookup import LookupKeys, is_keys, parse_lookup_keys
+from lakebed.read.lookup import LookupKeys, are_stored, is_keys, parse_lookup_keys, plain_texts
 from lakebed.read.prune import buckets_of_keys
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 
 _DELETES = RowMatch("keys", deletes=True)
+# Deletes of no more keys are looked up before they begin.
+MAX_LOOKED_UP = 1_000
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,17 @@ def _refuse_ambiguous(keys: Any, verb: str = "delete") -> None:
 def delete(context: WriteContext, selector: Any) -> WriteResult:
     """Delete by `Where`, by a list of keys, or by rows with key (and partition) columns.
 
-    Keys without their partition columns are looked up in every partition, and every row found is deleted.
+    Keys without their partition columns are looked up in every partition, and every row found is deleted. A delete that
+    finds nothing makes no commit, unless it is blind: a merge-on-read table with a bucket index logs deletes of keys.
     """
     admit(context, "delete")
     verb = _verb(context, selector)
+    if not context.records_more and not context.engine.is_distributed:
+        verb, requested = _looked_up(context, verb)
+        if requested is not None:
+            last = context.opened.timeline.last_completed
+            checkpoint = "" if last is None else last.completion_time or last.time
+            return WriteResult("", checkpoint, "delete", rows=requested, unchanged=requested)
     if isinstance(verb, DeleteRows) and context.index.hashing is None:
         # the index gives a row for each stored row of a key
         with persisted(context.engine, verb.rows) as rows:
@@ -94,6 +103,32 @@ def delete(context: WriteContext, selector: Any) -> WriteResult:
     with persisted(context.engine, verb.keys) as keys:  # they are looked up, and counted
         verb = replace(verb, keys=keys)
         return verb.counted(run(context, verb))
+
+
+def _looked_up(context: WriteContext, verb: AnyDelete) -> tuple[AnyDelete, int | None]:
+    """The verb, with the rows that it will delete where they are already known; and the number of its keys if the table
+    has none of them (for a condition 0), otherwise None. More than `MAX_LOOKED_UP` keys are not looked up."""
+    engine, snapshot = context.engine, context.opened
+    if isinstance(verb, DeleteWhere):
+        rows = verb.stored_rows(context, snapshot).to_arrow()
+        return replace(verb, found=(snapshot, rows)), None if rows.num_rows else 0
+    is_blind = context.index.hashing is not None and context.config.table_type == "mor"
+    if is_blind and not isinstance(verb, DeleteKeys):
+        return verb, None
+    if isinstance(verb, DeleteRows):
+        if not engine.has_at_hand(verb.rows) or count_rows(engine, verb.rows) > MAX_LOOKED_UP:
+            return verb, None
+        keys = engine.collect(derive_keys(context, verb.rows, engine.schema(verb.rows), keep=[]))
+    else:
+        keys = verb.keys if isinstance(verb, DeleteHashed) else engine.collect(verb.keys)
+    if keys.num_rows > MAX_LOOKED_UP:
+        return verb, None
+    # a record index is asked for keys in all paths: one that has a row elsewhere counts as found
+    is_searched = isinstance(verb, DeleteRows) and not context.index.is_global
+    in_partitions = is_searched and RECORD_INDEX not in snapshot.config.metadata_partitions
+    partitions = plain_texts(keys.column(PARTITION_PATH)) if in_partitions else None
+    flags = are_stored(snapshot, LookupKeys(plain_texts(keys.column(RECORD_KEY)), partitions))
+    return verb, None if pc.any(flags).as_py() else keys.num_rows
 
 
 def count_deletes(context: WriteContext, selector: Any) -> WriteResult:
@@ -138,7 +173,7 @@ def selected_keys(context: WriteContext, selector: Any) -> tuple[pa.Table, Scan 
     return engine.collect(engine.distinct(engine.derive(keys, {}, keep=names))), None
 
 
-def _verb(context: WriteContext, selector: Any) -> DeleteWhere | DeleteKeys | DeleteHashed | DeleteRows:
+def _verb(context: WriteContext, selector: Any) -> AnyDelete:
     snapshot, engine = context.opened, context.engine
     if is_condition(selector):
         selector = selector.condition
@@ -339,9 +374,14 @@ class DeleteWhere(_DeleteLocated):
     """A delete of every stored row that fulfils a condition."""
 
     condition: Any
+    found: tuple[Snapshot, pa.Table] | None = field(default=None, repr=False, compare=False)
+    """The rows of a view of the table, which are taken where the table has not changed since."""
 
     def prepare(self, write: Write) -> Rows:
         engine, scan = write.context.engine, self.stored_rows(write.context, write.snapshot)
+        if self.found is not None and write.snapshot.shows_same(self.found[0]):
+            rows = engine.rows(self.found[1])
+            return engine.derive(rows, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
         rows = engine.rows(scan.to_spark() if engine.is_distributed else scan.to_arrow())
         return engine.derive(rows, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
 
@@ -364,3 +404,6 @@ class DeleteWhere(_DeleteLocated):
         columns = [RECORD_KEY, PARTITION_PATH, FILE_NAME]
         spark = getattr(context.engine, "spark", None)
         return Scan(snapshot, columns=columns, where=self.condition, spark=spark, reads=context.options.read)
+
+
+AnyDelete = DeleteWhere | DeleteKeys | DeleteHashed | DeleteRows

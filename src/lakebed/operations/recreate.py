@@ -17,13 +17,15 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+from lakebed.concurrency.heartbeat import is_dead
+from lakebed.config.options import resolve_options
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, ConflictKind, CorruptFile, StorageError, TableNotFound, UnsupportedFeature
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
 from lakebed.metadata.slices import HFILES, LOGS
-from lakebed.model import HDFS_LOCK_FILE, HOODIE, LOCK_FILE
+from lakebed.model import HDFS_LOCK_FILE, HOODIE, LOCK_FILE, Action
 from lakebed.properties.file import (
     BACKUP_PATH,
     PROPERTIES_PATH,
@@ -38,6 +40,7 @@ from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
 from lakebed.storage.parallel import delete_files, is_remote, parallel_map
+from lakebed.timeline.timeline import load_timeline
 
 if TYPE_CHECKING:
     from lakebed.concurrency.lock import Lock
@@ -48,6 +51,8 @@ _INSTANT_LENGTHS = (14, 17)
 # What releases before 1.0 leave in a partition path whose ring of consistent hashing they change.
 _RING_COMMIT = re.compile(r"\d{14}(\d{3})?\.commit")
 _DISPLAYED = 5
+# Where archived instants are.
+_HISTORY = (f"{HOODIE}/timeline/history", f"{HOODIE}/archived")
 
 
 def is_table_file(name: str) -> bool:
@@ -369,6 +374,19 @@ def _no_table_to_drop(storage: Storage) -> TableNotFound:
         hint="check the path; lakebed.list_tables(uri, depth=0) checks whether there is one",
         context={"uri": storage.url()},
     )
+
+
+def remove_interrupted_load(storage: Storage) -> None:
+    """Drop the table that a killed load or clone left: a table without commits, whose only instant is the write of a
+    process that has ended."""
+    if not has_properties(storage):
+        return
+    config = load_settled(storage)
+    instants = load_timeline(storage, config).instants
+    writes = (Action.COMMIT, Action.DELTACOMMIT)
+    is_load = len(instants) == 1 and instants[0].action in writes and not instants[0].is_completed
+    if is_load and not any(map(storage.list_names, _HISTORY)) and is_dead(storage, instants[0].time):
+        drop(storage, resolve_options(None).write)
 
 
 def drop(storage: Storage, settings: WriteSettings, *, lists: Collection[str] = (), dry_run: bool = False) -> list[str]:

@@ -57,9 +57,9 @@ class WriteResult(Printed):
     of their files cannot be read. `bytes` is the size of the files written.
 
     `seconds` has the time of each stage: "begin", "metadata" (missing indexes of the metadata table are built), "tag"
-    (the index places the rows, file groups are assigned), "write", "commit". `services` has a line for each table
-    service that was due after the write, `schema_changes` one for each column that was added or changed,
-    `bucket_changes` one for each partition path whose buckets the write split.
+    (the index places the rows, file groups are assigned), "write", "staged" (from there to the commit of `t.stage()`),
+    "commit". `services` has a line for each table service that was due after the write, `schema_changes` one for each
+    column that was added or changed, `bucket_changes` one for each partition path whose buckets the write split.
     `duplicates` are the rows of an insert whose key is stored another time, in the table or by the same insert. It is 0
     for writes that look keys up. Inserts under a record index know it where no key was stored twice before; others look
     where few stored keys have to be read for it, and always with `lakebed.insert.count.duplicates=true`. None is not
@@ -211,6 +211,9 @@ class WriteResult(Printed):
             if self.replaced_file_groups:
                 return f"{self.operation}, dry run: would replace{replaced.removeprefix(',').removesuffix(' replaced')}"
             return f"{self.operation}, dry run: {count_text(self.deleted or 0, 'row')} would be deleted"
+        if not self.instant:
+            line = f"{self.operation}: {counts or nothing}, so there is no commit ({took:.2f} s{again})"
+            return "\n".join([line, *self._notes()])
         line = f"{self.operation} {self.instant}: {counts or nothing} ({size}{replaced}, {took:.2f} s{again})"
         lookup = [str(self.lookup)] if self.lookup and self.lookup.files else []
         return "\n".join([line, *lookup, *self._notes()])

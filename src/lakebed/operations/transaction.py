@@ -180,7 +180,7 @@ class Transaction:
 
         Raises an error if the table was renamed, dropped or replaced meanwhile."""
         if not reads:
-            reads = (self._same_config,)
+            reads = (partial(load_same_table, self.storage, self.config),)
         self._lock = writers_lock(self.storage, self.settings, self.config.name)
         with ExitStack() as stack:
             stack.push(self._lock)  # before it is taken: an interrupt may come right after that
@@ -234,9 +234,6 @@ class Transaction:
                         roll_back_again=self._roll_back_late,
                     )
             yield
-
-    def _same_config(self) -> TableConfig:
-        return load_same_table(self.storage, self.config)
 
     def _read_state(self, partitions: Sequence[str] | None = None) -> _State:
         """The table's settings and timeline, and the stored state of its metadata table, with the folders of these
@@ -314,6 +311,7 @@ class Transaction:
             self._heartbeat.stop()
 
     def remove_heartbeat(self) -> None:
+        """Stop the heartbeat and delete its file."""
         if self._heartbeat is not None:
             self._heartbeat.remove()
 
@@ -479,5 +477,4 @@ class Transaction:
 
     def _tidy_heartbeat(self) -> None:
         with suppress(Exception):
-            self.stop_heartbeat()
             self.remove_heartbeat()

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, WriteStat
+from lakebed.model import Action, CommitMetadata, FileGroupId, Instant
 from lakebed.timeline.bodies.commit import NEW_FILE
 from lakebed.timeline.bodies.plans import CleaningPolicy, CleanPlan
 from lakebed.timeline.file_slices import GroupSlices, SliceFiles
@@ -79,13 +79,15 @@ def passing_at_most(retention: Retention, commits: Sequence[Instant], since: str
 def superseded_partitions(commit: CommitMetadata) -> frozenset[str]:
     """The partition paths in which a commit began a further slice of a file group, or replaced file groups: when it
     falls before the earliest retained commit, there is something to clean."""
+    # log files are added to a slice; a compaction does not name slices without a base file that its own slices follow
     compacts = commit.operation == "COMPACT"
-    partitions = {
+    partitions = [
         partition
         for partition, stats in commit.stats.items()
-        if any(_begins_further_slice(stat, compacts=compacts) for stat in stats)
-    }
-    return frozenset(partitions | commit.replaced.keys())
+        for stat in stats
+        if (compacts or stat.prev_commit not in ("", NEW_FILE)) and not stat.path.rpartition("/")[2].startswith(".")
+    ]
+    return frozenset({*partitions, *commit.replaced})
 
 
 def has_expired_since(last_clean: str, commits: Sequence[Instant], retention: Retention, retained_before: int) -> bool:
@@ -121,13 +123,6 @@ def plan_cleaning(
         commits[-1].time if commits else "",
         retention.policy,
     )
-
-
-def _begins_further_slice(stat: WriteStat, *, compacts: bool) -> bool:
-    """Whether a stat begins a file slice after another one. Log files are added to a slice. A compaction does not name
-    slices without a base file that its own slices follow."""
-    is_log = stat.path.rpartition("/")[2].startswith(".")
-    return not is_log and (compacts or stat.prev_commit not in ("", NEW_FILE))
 
 
 def _retain_from(

@@ -28,12 +28,14 @@ from lakebed.read.batches import RowReader, row_readers
 from lakebed.read.plan import plan_scan
 from lakebed.schema.conversion import project
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import parallel_map
+from lakebed.storage.parallel import is_remote, parallel_map
 
 ROWS_SUFFIX = "-rows.parquet"
 """The end of the names of files with copies of rows, which begin with the instant of their version."""
 # So many file slices are in memory at a time.
 _TOGETHER = 16
+# So many are read at a time where answers are slow. Else threads take the interpreter from each other.
+_READERS = 8
 
 Positions = npt.NDArray[np.int64]
 
@@ -57,6 +59,7 @@ def write_fresh_rows(
     plan = plan_scan(version.view, slices=version.unmerged)
     jobs = sorted(row_readers(plan, None), key=lambda job: job[0].partition)
     slices = version.view.reader
+    threads = _READERS if is_remote(storage) else 1
 
     def read(job: tuple[FileSlice, RowReader]) -> tuple[Positions, list[pa.RecordBatch]]:
         """The numbers of the rows of a slice's base file that its log records replace or delete, and the rows of the
@@ -65,7 +68,7 @@ def write_fresh_rows(
         base = file_slice.base_file
         if base is None:
             return np.array([], np.int64), list(reader.read(slices, file_slice))
-        touched = reader.touched(slices, file_slice, base)
+        touched = reader.touched(slices, file_slice, base, caches_keys=True)
         masked = np.flatnonzero(touched.flags())
         return masked, [rows for batch in touched.log_rows() for rows in reader.shaped(batch, file_slice.partition)]
 
@@ -73,7 +76,7 @@ def write_fresh_rows(
     try:
         for start in range(0, len(jobs), _TOGETHER):
             together = jobs[start : start + _TOGETHER]
-            for (file_slice, _), (masked, batches) in zip(together, parallel_map(read, together), strict=True):
+            for (file_slice, _), (masked, batches) in zip(together, parallel_map(read, together, threads), strict=True):
                 if writer is None or writer.path != file_slice.partition:
                     files += [] if writer is None else writer.close()
                     writer = _PartitionFiles(storage, version, folder, partition, file_slice.partition, field_ids)

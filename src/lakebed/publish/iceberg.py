@@ -276,15 +276,16 @@ class _ManifestWriter:
     def _positions(self, masked: Sequence[Entry], locations: Mapping[str, Positions]) -> list[Entry]:
         """Write a file with the positions of each masked file; returns their entries."""
 
-        def mask(file: Entry) -> Entry:
-            positions = locations[file["file_path"]]
-            path, body = f"{FOLDER}/{uuid.uuid4().hex}{_MASKS}", position_deletes(file["file_path"], positions)
-            self._storage.write(path, body)
+        paths = [f"{FOLDER}/{uuid.uuid4().hex}{_MASKS}" for _ in masked]
+        bodies = [position_deletes(file["file_path"], locations[file["file_path"]]) for file in masked]
+        parallel_map(lambda file: self._storage.write(*file), list(zip(paths, bodies, strict=True)))
+
+        def mask(file: Entry, path: str, body: bytes) -> Entry:
             facts = {"file_path": _location(self._storage, path), "file_format": "PARQUET"}
             facts |= {"file_size_in_bytes": len(body)}
-            return mask_entry(facts, file, len(positions), self._snapshot, self._sequence)
+            return mask_entry(facts, file, len(locations[file["file_path"]]), self._snapshot, self._sequence)
 
-        return list(parallel_map(mask, masked))
+        return list(map(mask, masked, paths, bodies))
 
     def _vectors(self, masked: Sequence[Entry], locations: Mapping[str, Positions]) -> list[Entry]:
         """Write one file with a vector of each masked file; returns an entry for each vector."""

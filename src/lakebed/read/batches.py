@@ -105,12 +105,15 @@ class RowReader:
         ):
             yield from self.shaped(batch, file_slice.partition)
 
-    def touched(self, slices: SliceReader, file_slice: FileSlice, base: BaseFile) -> TouchedSlice:
-        """The slice in two parts, of which a reader with `without_untouched` reads one."""
+    def touched(
+        self, slices: SliceReader, file_slice: FileSlice, base: BaseFile, *, caches_keys: bool = False
+    ) -> TouchedSlice:
+        """The slice in two parts, of which a reader with `without_untouched` reads one. `caches_keys`: the keys of its
+        base file stay in memory, for a slice that is read again with more log records."""
         from lakebed.slices.changed_rows import TouchedSlice
 
         columns = self.stored or [RECORD_KEY]
-        return TouchedSlice(slices, file_slice, base, columns, self.merged_schema, self.names)
+        return TouchedSlice(slices, file_slice, base, columns, self.merged_schema, self.names, caches_keys)
 
     def count(self, slices: SliceReader, file_slice: FileSlice) -> int:
         """The number of matching rows of the slice; only its footer is read if the filtered columns have one value in

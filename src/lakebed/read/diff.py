@@ -6,10 +6,10 @@ them again with the same values, leave no difference.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +18,11 @@ import pyarrow as pa
 from lakebed.config.settings import ReadSettings
 from lakebed.merge.row_differences import values_differ
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice, has_completion_times
-from lakebed.read.scan import Scan, SliceScan
+from lakebed.read.scan import Frames, Scan, SliceScan
 from lakebed.schema.plain_arrow import as_numpy, one_array
 from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot
-from lakebed.wording import Printed, rows_html
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
+from lakebed.wording import Printed, marked_pair, rows_html
 
 _PREVIEWED = 20
 Codes = npt.NDArray[np.int64]
@@ -47,7 +43,7 @@ class DiffSummary(Printed):
         return f"{self.inserted:,} inserted, {updated}, {self.deleted:,} deleted"
 
 
-class Diff:
+class Diff(Frames):
     """The rows that differ between two states of a table. Prints as a summary and the first rows; nothing is read
     before.
 
@@ -88,16 +84,6 @@ class Diff:
         """
         return self._rows
 
-    def to_pandas(self) -> pd.DataFrame:
-        """The rows of `to_arrow` as pandas data."""
-        return self._rows.to_pandas()
-
-    def to_polars(self) -> pl.DataFrame:
-        """The rows of `to_arrow` as polars data. Needs `lakebed[polars]`."""
-        from lakebed.read.scan import require
-
-        return require("polars").from_arrow(self._rows)
-
     @property
     def summary(self) -> DiffSummary:
         """The numbers of rows by change, and of updates that changed each column, the most frequent first."""
@@ -117,7 +103,14 @@ class Diff:
 
     def _repr_html_(self) -> str:
         head = self._rows.slice(0, _PREVIEWED)
-        return f"<p>{self.summary}</p>" + rows_html(head.column_names, (row.values() for row in head.to_pylist()))
+        return f"<p>{self.summary}</p>" + rows_html(head.column_names, _cells(head))
+
+
+def _cells(rows: pa.Table) -> Iterator[list[object]]:
+    """The cells of rows of `to_arrow`, with the values before and after that differ marked."""
+    for row in rows.to_pylist():
+        pairs = marked_pair(row["before"], row["after"], row["changed"] or ())
+        yield [row["change"], ", ".join(row["changed"] or ()), *pairs]
 
 
 def _text(row: Mapping[str, Any]) -> str:

@@ -30,9 +30,9 @@ from lakebed.read import lookup
 from lakebed.read.lookup import parse_lookup_keys
 from lakebed.read.moments import to_instant_time
 from lakebed.read.plan import data_columns
-from lakebed.read.scan import refuse_cleaned
+from lakebed.read.scan import Frames, refuse_cleaned
 from lakebed.slices.snapshot import Snapshot
-from lakebed.wording import rows_html
+from lakebed.wording import marked_pair, rows_html
 
 Row = Mapping[str, Any]
 # The rows of the key in one view, by partition path and number.
@@ -58,8 +58,16 @@ class RowVersion:
     user: str | None = None
     message: str | None = None
 
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The columns whose values an update changed."""
+        before, after = self.before, self.after
+        if before is None or after is None:
+            return ()
+        return tuple(name for name in after if before.get(name) != after[name])
 
-class RowHistory(Sequence[RowVersion]):
+
+class RowHistory(Frames, Sequence[RowVersion]):
     """The versions of a key's rows, newest first. Prints as a table."""
 
     def __init__(self, versions: Sequence[RowVersion], columns: pa.Schema, before: str | None, note: str) -> None:
@@ -77,25 +85,37 @@ class RowHistory(Sequence[RowVersion]):
         return len(self._versions)
 
     def to_arrow(self) -> pa.Table:
-        """A table with the columns instant, completion_time, operation, change, partition_path, user, message, and
-        before and after as structs of the table's columns."""
+        """A table with the columns instant, completion_time, operation, change, partition_path, user, message, changed
+        (the names of the columns that an update changed), and before and after as structs of the table's columns."""
         texts = ("instant", "completion_time", "operation", "change", "partition_path", "user", "message")
         rows = pa.struct(list(self._columns))
         columns = {name: pa.array([getattr(version, name) for version in self], pa.string()) for name in texts}
+        columns["changed"] = pa.array([list(version.changed) for version in self], pa.list_(pa.string()))
         for name in ("before", "after"):
             columns[name] = pa.array([getattr(version, name) for version in self], rows)
         return pa.table(columns)
 
     def __repr__(self) -> str:
         lines = [
-            f"{version.instant}  {version.change:6}  {version.operation}  {version.after or version.before}"
-            for version in self
+            f"{version.instant}  {version.change:6}  {version.operation}  {_row_text(version)}" for version in self
         ]
         return "\n".join([*lines, *([self.note] if self.note else [])]) or "no version"
 
     def _repr_html_(self) -> str:
-        table = self.to_arrow()
-        return rows_html(table.column_names, (row.values() for row in table.to_pylist()))
+        names = ("instant", "operation", "change", "user", "message", "before", "after")
+        return rows_html(
+            names,
+            ([*(getattr(v, n) for n in names[:5]), *marked_pair(v.before, v.after, v.changed)] for v in self),
+        )
+
+
+def _row_text(version: RowVersion) -> str:
+    """The row after the version, with what an update changed: the old value, and the new one."""
+    before, after = version.before, version.after
+    if before is None or after is None:
+        return str(after or before)
+    changes = [f"{name!r}: {before.get(name)!r} -> {after[name]!r}" for name in version.changed]
+    return f"{after}  changed: {', '.join(changes) or 'nothing'}"
 
 
 def row_history(snapshot: Snapshot, key: Any, *, before: str | None, lookups: int) -> RowHistory:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption, InvalidRecord, LakebedError
 from lakebed.expressions.base import Column as KeyColumn
-from lakebed.expressions.key_generators import exact_cast
+from lakebed.expressions.key_generators import KeyGenerator, exact_cast
 from lakebed.expressions.key_text import CompositeKey, SingleKey
 from lakebed.filters.text import resolve_columns
 from lakebed.format.footer_cache import FOOTERS
@@ -32,6 +33,7 @@ from lakebed.read.keys import (
 )
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.prune import buckets_of_keys
+from lakebed.schema.arrow import is_text
 from lakebed.schema.layouts import check_texts
 from lakebed.schema.plain_arrow import as_numpy, text_scalar
 from lakebed.sharing import once
@@ -119,19 +121,21 @@ def parse_lookup_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
             hint="give stored keys: lakebed.KeyText([...])",
         )
     schema = snapshot.schema
+    generator = table_keys(snapshot)
     try:
-        table = _key_table(keys, tuple(config.key_fields), schema)
+        table = _with_times(_key_table(keys, tuple(config.key_fields), schema), generator, schema)
     except InvalidOption as error:
         # the footer of a base file has a stored key
         bases = (file_slice.base_file for file_slice in snapshot.file_slices() if "column" in error.context)
         base = next((file for file in bases if file is not None), None)
         ranges = [] if base is None else FOOTERS.read(snapshot.storage, base.path, base.size).ranges
-        example = next((f" A stored key is {key_range[0]!r}." for key_range in ranges if key_range is not None), "")
+        stored = next((key_range[0] for key_range in ranges if key_range is not None), None)
+        example = "" if stored is None else f" A stored key is {generator.readable_text(stored, schema)!r}."
         raise InvalidOption(error.message, hint=f"{error.hint}{example}", context=error.context) from None
     if not isinstance(keys, list | tuple | set | frozenset):  # Python's own texts can be no broken ones
         for name, column in zip(table.column_names, table.columns, strict=True):
             check_texts(column, name)
-    texts = plain_texts(table_keys(snapshot).key_text_of(table, schema))
+    texts = plain_texts(generator.key_text_of(table, schema))
     return LookupKeys(texts, _partitions_of(snapshot, table), table)
 
 
@@ -200,6 +204,25 @@ def _key_table(keys: Any, fields: tuple[str, ...], schema: pa.Schema) -> pa.Tabl
     return pa.table({f: _typed(c, f, schema) for f, c in zip(fields, columns, strict=True)})
 
 
+def _with_times(table: pa.Table, generator: KeyGenerator, schema: pa.Schema) -> pa.Table:
+    """The table with times in place of the texts and dates that are given for them. A text is read as in
+    `KeyText(typed=True)`."""
+    for name, written in generator.time_texts(schema).items():
+        at = table.schema.get_field_index(name)
+        if at < 0:
+            continue
+        column, kind = table.column(at), schema.field(name).type
+        if pa.types.is_date(column.type) and pa.types.is_timestamp(kind):
+            column = column.cast(pa.string())
+        if not is_text(column.type):
+            continue
+        try:
+            table = table.set_column(at, name, written.values_of(plain_texts(column), schema))
+        except InvalidRecord as error:
+            raise _no_fit(name, kind, f"{error.context['text']!r} is no {kind}") from None
+    return table
+
+
 def _transposed(keys: list[Any], fields: tuple[str, ...]) -> list[list[Any]]:
     if any(not isinstance(k, tuple | list) or len(k) != len(fields) for k in keys):
         raise InvalidOption(
@@ -219,6 +242,9 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
         if type_ is None:
             return pa.array(values)
         if pa.types.is_temporal(type_):
+            kinds = set(map(type, values)) - {type(None)}
+            if kinds == {str} or (kinds == {date} and pa.types.is_timestamp(type_)):
+                return pa.array(values, pa.string() if kinds == {str} else pa.date32())  # `_with_times` reads them
             check_times(values, type_)
         typed, kinds = pa.array(values, type_), set(map(type, values))
         # of its own type a value is exact; to infer the type of others, pyarrow imports pandas
@@ -229,11 +255,15 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         types = ", ".join(dict.fromkeys(type(value).__name__ for value in values))
         why = f"they are of type {types}" if "<class" in str(error) else error  # Arrow's words for classes of Python
-        raise InvalidOption(
-            f"these keys do not fit the key column {field!r} of type {type_}: {why}",
-            hint="give values of the column's type, or stored keys as lakebed.KeyText([...])",
-            context={"column": field, "type": str(type_)},
-        ) from None
+        raise _no_fit(field, type_, why) from None
+
+
+def _no_fit(field: str, type_: pa.DataType | None, why: object) -> InvalidOption:
+    return InvalidOption(
+        f"these keys do not fit the key column {field!r} of type {type_}: {why}",
+        hint="give values of the column's type, or stored keys as lakebed.KeyText([...])",
+        context={"column": field, "type": str(type_)},
+    )
 
 
 def plain_texts(values: Any) -> pa.Array:
@@ -367,7 +397,8 @@ class KeySearch:
             return self.candidates.indexed.groups[file_slice.partition, file_slice.file_id]
         if self.lookup.partitions is None:
             return self._sorted_keys
-        in_partition = pc.and_(pc.equal(self.lookup.partitions, file_slice.partition), pc.is_valid(self.lookup.texts))
+        path = text_scalar(file_slice.partition)
+        in_partition = pc.and_(pc.equal(self.lookup.partitions, path), pc.is_valid(self.lookup.texts))
         return _in_order(plain_texts(self.lookup.texts.filter(in_partition).unique()))
 
     @once
@@ -411,7 +442,11 @@ def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> 
 def exists(snapshot: Snapshot, keys: Any) -> pa.BooleanArray:
     """Whether the table has each key, as a boolean for each, in the order of `keys`. A record index answers without
     reading files."""
-    lookup = parse_lookup_keys(snapshot, keys)
+    return are_stored(snapshot, parse_lookup_keys(snapshot, keys))
+
+
+def are_stored(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
+    """Whether the table has each of the keys, as a boolean for each."""
     shared = _shared(snapshot, lookup)
     if shared is None:
         return _exist(snapshot, lookup)
@@ -423,10 +458,16 @@ def exists(snapshot: Snapshot, keys: Any) -> pa.BooleanArray:
 
 
 def _exist(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
-    rows = _lookup_rows(snapshot, lookup)
+    search = KeySearch(snapshot, lookup, ())
+    indexed = search.candidates.indexed
+    if indexed is not None and not search.compares:
+        keys, paths = (plain_texts(indexed.locations.column(name)) for name in ("key", "partition"))
+    else:
+        rows = _found_rows(search)
+        keys, paths = (plain_texts(rows.column(name)) for name in ("key", "partition_path"))
     if lookup.partitions is None:
-        return pc.is_in(lookup.texts, value_set=plain_texts(rows.column("key")))
-    stored_pairs = _pair(plain_texts(rows.column("partition_path")), plain_texts(rows.column("key")))
+        return pc.is_in(lookup.texts, value_set=keys)
+    stored_pairs = _pair(paths, keys)
     return pc.is_in(_pair(lookup.partitions, lookup.texts), value_set=stored_pairs)
 
 
@@ -457,6 +498,11 @@ def _lookup_rows(snapshot: Snapshot, lookup: LookupKeys) -> pa.Table:
     candidates = search.candidates
     if candidates.indexed is not None and not search.compares:
         return _locations(candidates.indexed, candidates.slices)
+    return _found_rows(search)
+
+
+def _found_rows(search: KeySearch) -> pa.Table:
+    """The locations of the rows that a search finds in files."""
     tables: list[pa.Table] = []
     for file_slice, rows in search.run():
         if rows.num_rows:

@@ -7,6 +7,7 @@ note. They are compared with stored rows, where this process has read the table.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -40,11 +41,29 @@ def is_noted(data: Any, uri: str) -> bool:
         return reads_table(data, uri)
     if _module(data) == "polars":  # looking up the schema of a LazyFrame may run it
         return False
+    return noted_table(data) == uri
+
+
+def noted_table(data: Any) -> str | None:
+    """The URI in the note of rows that were read from a table; None for rows without one, and of a Spark session."""
     notes: Any = getattr(data, "attrs", None)
-    if isinstance(notes, dict) and notes.get(TABLE_OF_ROWS.decode()) == uri:
-        return True
+    if isinstance(notes, dict) and TABLE_OF_ROWS.decode() in notes:
+        return str(notes[TABLE_OF_ROWS.decode()])
     schema: Any = getattr(data, "schema", None)
-    return isinstance(schema, pa.Schema) and (schema.metadata or {}).get(TABLE_OF_ROWS) == uri.encode()
+    note = (schema.metadata or {}).get(TABLE_OF_ROWS) if isinstance(schema, pa.Schema) else None
+    return None if note is None else note.decode()
+
+
+def source_of(data: Any) -> str | None:
+    """The path or URI of data that a caller gave: of data files, of a table or its read, or of the table whose rows
+    they are. None if it is not known."""
+    if session_of(data) is not None or _module(data) == "polars":  # their plans would have to be searched
+        return None
+    of_files = getattr(data, "path", None)
+    if isinstance(of_files, str | os.PathLike):
+        return os.fspath(of_files)
+    uri = getattr(data, "uri", None)
+    return uri if isinstance(uri, str) else noted_table(data)
 
 
 def may_be_read(data: Any, uri: str) -> bool:

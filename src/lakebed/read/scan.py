@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from lakebed.config.arguments import are_names, names_of, refused, whole_number
@@ -48,7 +49,24 @@ __all__ = ["Scan", "ScanPlan", "plan_scan"]
 _PREVIEWED = 10
 
 
-class Results:
+class Frames:
+    """Rows that are data frames, too: what has `to_arrow`."""
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as one Arrow table."""
+        raise NotImplementedError
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """The rows of `to_arrow` as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
+        require("pandas")
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> pl.DataFrame:
+        """The rows of `to_arrow` as a polars DataFrame."""
+        return require("polars").from_arrow(self.to_arrow())
+
+
+class Results(Frames):
     """Rows that are read when one of the `to_*` methods is called."""
 
     # what is computed once of the columns and conditions
@@ -60,6 +78,11 @@ class Results:
     def __getstate__(self) -> dict[str, Any]:
         # the session is not another process's
         return {**self.__dict__, "_spark": None}
+
+    @property
+    def uri(self) -> str:
+        """The path or URI of the table that is read."""
+        return self._storage().spec.uri
 
     @property
     def schema(self) -> pa.Schema:
@@ -134,6 +157,30 @@ class Results:
         """The first rows of the read, as an Arrow table; no more is read than that takes."""
         return self.limit(rows).to_arrow()
 
+    def sample(self, rows: int = 5, *, seed: int | None = None) -> pa.Table:
+        """Rows chosen at random from all that the read finds, as an Arrow table, each with the same probability. All
+        rows are read, and no more than a batch of them is held at a time. The same `seed` chooses the same rows, as
+        long as the table's files are the same.
+
+        >>> import lakebed
+        >>> t = lakebed.load("memory://docs/sampled", {"id": list(range(100))}, key="id")
+        >>> t.scan(where="id >= 90").sample(3, seed=7).num_rows
+        3
+        """
+        count, random = whole_number("sample", "rows", rows), np.random.default_rng(seed)
+
+        def chosen() -> pa.Table:
+            head = self.schema.empty_table()
+            marks = np.empty(0)
+            for batch in self._read():
+                marks = np.concatenate([marks, random.random(batch.num_rows)])
+                least = np.sort(np.argsort(marks, kind="stable")[:count])
+                head = pa.concat_tables([head, pa.Table.from_batches([batch])]).take(pa.array(least))
+                marks = marks[least]
+            return head
+
+        return read_again(self._storage(), chosen, self._renew)
+
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.to_batches()
 
@@ -161,11 +208,6 @@ class Results:
         # pandas takes the note along to frames that are made of this one
         frame.attrs.update({key.decode(): uri.decode() for key, uri in (rows.schema.metadata or {}).items()})
         return frame
-
-    def to_polars(self) -> pl.DataFrame:
-        """All rows as a polars DataFrame."""
-        polars = require("polars")
-        return polars.from_arrow(self.to_arrow())
 
     def _session(self, *storages: Storage) -> SparkSession:
         """The session to read these storages with. Raises `UnsupportedFeature` if its workers cannot read them."""

@@ -404,7 +404,8 @@ def check_avro_names(schema: pa.Schema) -> None:
     hints: list[str] = []
     if names:
         hints.append(
-            f"Rename {'them' if len(names) > 1 else 'it'}: rows.rename_columns({names}) in Arrow; pandas has"
+            f"Rename {'them' if len(names) > 1 else 'it'}: lakebed.DataFiles(path, rename='snake') reads data files"
+            f" with names in small letters; for rows in memory rows.rename_columns({names}) in Arrow; pandas has"
             " rows.rename(columns=...), polars rows.rename(...), Spark rows.withColumnsRenamed(...) for the same dict."
         )
     if inner:

@@ -10,9 +10,16 @@ from dataclasses import dataclass
 _LISTED = 20
 # Data with more new columns than this is of another kind, and none of them is looked at.
 _MAX_NEW = 20
+# A name this near to a column's, from 0 to 1, may be a typo even where it can be a text without quotes.
+_CLOSE = 0.75
+# A name after a comparison, or before one with another name; or nothing but the name.
+_COMPARED = (
+    r"(?:[=<>]|\b(?:in\s*\([^)]*|like|ilike|rlike|between|and))\s*[`\"]?{name}\b(?!\s*[.(=<>!])"
+    r"|^[`\"]?{name}[`\"]?\s*[=<>!]+\s*[A-Za-z_]|^\s*[`\"]?{name}[`\"]?\s*$"
+)
 
 
-def nearest_name(name: str, names: Iterable[str]) -> str | None:
+def nearest_name(name: str, names: Iterable[str], cutoff: float | None = None) -> str | None:
     """The name that is nearest to another one, in any case; None if none is near.
 
     >>> nearest_name("fair", ["city", "FARE"])
@@ -21,7 +28,7 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
     from difflib import get_close_matches
 
     folded = {candidate.lower(): candidate for candidate in names}
-    near = get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    near = get_close_matches(name.lower(), folded, n=1, cutoff=cutoff or (0.5 if len(name) < 4 else 0.6))
     return folded[near[0]] if near else None
 
 
@@ -35,6 +42,22 @@ def did_you_mean(name: str, names: Sequence[str], introduction: str = "the colum
     if near is not None:
         return f"did you mean {near!r}?"
     return f"{introduction} {', '.join(names[:_LISTED]) or 'none'}{', ...' if len(names) > _LISTED else ''}"
+
+
+def unknown_in_sql(name: str, names: Sequence[str], text: str) -> str:
+    """A hint about a name in SQL that is none of the columns: that a text is written in quotes, where it is compared
+    with a column or is the whole text; otherwise, or if a column is called nearly so, what `did_you_mean` says.
+
+    >>> unknown_in_sql("rome", ["city", "fare"], "city = rome")
+    "a text is written in quotes: 'rome'"
+    >>> unknown_in_sql("fair", ["city", "fare"], "fair > 1")
+    "did you mean 'fare'?"
+    """
+    if re.search(_COMPARED.format(name=re.escape(name)), text, re.IGNORECASE) is None:
+        return did_you_mean(name, names)
+    in_quotes = f"a text is written in quotes: '{name}'"
+    near = nearest_name(name, names, cutoff=_CLOSE)
+    return in_quotes if near is None else f"did you mean {near!r}? Otherwise {in_quotes}"
 
 
 def near_or_nothing(name: str, names: Iterable[str]) -> str:

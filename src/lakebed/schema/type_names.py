@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +51,15 @@ def column_type(declared: Any, column: str) -> pa.DataType:
     kind = _parsed(declared.strip(), declared, column)
     normalise(pa.schema([pa.field(column, kind)]))  # refuses a vector inside another type
     return kind
+
+
+def typed_columns(names: Mapping[str, Any]) -> dict[str, pa.DataType]:
+    """The Arrow types of SQL names by column.
+
+    >>> typed_columns({"id": "bigint", "fare": "decimal(10, 2)"})
+    {'id': DataType(int64), 'fare': Decimal128Type(decimal128(10, 2))}
+    """
+    return {name: column_type(kind, name) for name, kind in names.items()}
 
 
 def _parsed(text: str, declared: str, column: str) -> pa.DataType:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from lakebed.concurrency.heartbeat import remove_heartbeat
 from lakebed.config.settings import CleaningSettings
 from lakebed.errors import InvalidOption
 from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
@@ -39,7 +38,7 @@ from lakebed.services.driver import (
     ServiceRun,
     ServiceState,
 )
-from lakebed.services.service import PlanBody, ServiceTransaction
+from lakebed.services.service import ServiceTransaction
 from lakebed.slices.listing import PARTITION_METADATA, Listing, list_metadata, list_table
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
@@ -48,19 +47,19 @@ from lakebed.timeline.bodies.plans import (
     RETAINED_FOR,
     CleaningPolicy,
     CleanPlan,
+    RequestedBody,
+    clean_body,
     clean_files,
     compaction_operations,
     encode_clean_metadata,
-    encode_clean_plan,
     retained_text,
 )
-from lakebed.timeline.bodies.rollback import decode_action, savepointed_paths
+from lakebed.timeline.bodies.rollback import savepointed_paths
 from lakebed.timeline.consumers import ConsumerNeed
 from lakebed.timeline.file_slices import GroupSlices, all_slices
 from lakebed.timeline.history import Clean, last_clean
 from lakebed.timeline.instants import by_this_clock, completes_as, format_time, parse_time
 from lakebed.timeline.timeline import COMMITS, Timeline
-from lakebed.timeline.transitions import TimelineWriter
 from lakebed.wording import count_text
 
 # Actions that hold cleaning back while they are pending: no file is deleted that was current when one was requested.
@@ -423,32 +422,8 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
             return NothingToDo(f"nothing to clean: commits that are kept see every file{retained}")
         return plan
 
-    def encode(self, snapshot: Snapshot, plan: CleanPlan) -> bytes:
-        return encode_clean_plan(snapshot.storage.url(), plan)
-
-    def request(self, tx: ServiceTransaction, make: PlanBody, *, run: bool) -> Mapping[str, Any] | None:
-        """Request the plan and begin its run under one lock, so that a write that is followed by a clean takes the lock
-        once less. Returns the plan's body, None if there is nothing to do or without `run`."""
-        with tx.begin():
-            tx.prepare_metadata()
-            instant = tx.clock.next(after=tx.greatest_time())
-            body = make(tx.snapshot, instant)
-            if body is None:
-                return None
-            tx.instant = instant
-            tx.start()
-            writer = TimelineWriter(tx.storage, tx.config)
-            requested = writer.request(Action.CLEAN, instant, body)
-            if not tx.lock_is_held():
-                writer.remove_pending(requested)
-                remove_heartbeat(tx.storage, instant)
-                tx.refuse_lost("begin")
-            if run:
-                tx.inflight()
-            else:
-                tx.stop_heartbeat()
-                tx.remove_heartbeat()
-        return decode_action(body) if run else None
+    def body(self, snapshot: Snapshot, plan: CleanPlan) -> RequestedBody:
+        return clean_body(snapshot.storage.url(), plan)
 
     def run(self, context: WriteContext, tx: ServiceTransaction, plan: Mapping[str, Any]) -> CleanRun:
         started = time.monotonic()
@@ -496,7 +471,6 @@ def finish_clean(
             tx.storage.delete_folder(partition)
         tx.refuse_lost("complete")
         done = tx.publish(timeline, encode_clean_metadata(tx.instant, plan, millis, deleted_partitions=empty_paths))
-    tx.stop_heartbeat()
     tx.remove_heartbeat()
     return done, empty_paths
 

@@ -46,7 +46,8 @@ from lakebed.timeline.bodies.plans import (
     ClusteringPlan,
     CompactionOperation,
     PlannedClustering,
-    encode_clustering_plan,
+    RequestedBody,
+    clustering_body,
     planned_clustering,
 )
 from lakebed.timeline.instants import parse_time
@@ -129,8 +130,8 @@ class Clustering(PlannedService[ClusteringPlan, ClusteringRun, ClusteringResult]
             return NothingToDo(f"no clustering is due: {why}")
         return _plan_or_none(plan_clustering(context, snapshot, settings, instant))
 
-    def encode(self, snapshot: Snapshot, plan: ClusteringPlan) -> bytes:
-        return encode_clustering_plan(snapshot.storage.url(), plan)
+    def body(self, snapshot: Snapshot, plan: ClusteringPlan) -> RequestedBody:
+        return clustering_body(snapshot.storage.url(), plan)
 
     def transaction(self, context: WriteContext) -> ServiceTransaction:
         action = self.action if has_completion_times(context.config.version) else Action.REPLACECOMMIT
@@ -373,12 +374,12 @@ class _PlannedInputs(TransactionHooks):
         slices = snapshot.file_slices({path for path, _ in planned}, groups_of_ids({name for _, name in planned}))
         now = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in slices}
         for group, file_slice in planned.items():
-            if group not in now or not _is_as_planned(tx, file_slice, now[group], snapshot.timeline):
+            if group not in now or not _is_as_planned(tx, file_slice, now[group], snapshot):
                 self._is_stale = True
                 raise _changed(group, tx.instant)
 
 
-def _is_as_planned(tx: Transaction, planned: CompactionOperation, now: FileSlice, timeline: Timeline) -> bool:
+def _is_as_planned(tx: Transaction, planned: CompactionOperation, now: FileSlice, snapshot: Snapshot) -> bool:
     """Whether a slice still has exactly the files of the plan. Log files that writes added later are ignored if these
     writes also wrote their rows to the new file groups."""
     files = {*filter(None, [planned.base_file]), *planned.log_files}
@@ -387,11 +388,11 @@ def _is_as_planned(tx: Transaction, planned: CompactionOperation, now: FileSlice
     if files - current or (now.base_file is not None and now.base_file.name in later):
         return False
     group = now.partition, now.file_id
-    resizes = pending_resizes(tx.index, tx.snapshot)
+    resizes = pending_resizes(tx.index, snapshot)
     if later and resizes.parents.get(group) != tx.instant:
         return False
     children = {file_id for path, file_id in resizes.children if path == now.partition}
-    return not later or _bring_rows_along(timeline, now.partition, later, children)
+    return not later or _bring_rows_along(snapshot.timeline, now.partition, later, children)
 
 
 def _bring_rows_along(timeline: Timeline, partition: str, logs: Collection[str], children: Collection[str]) -> bool:

@@ -62,8 +62,8 @@ class ColumnsChanged(Printed):
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """The result of a change: the table's Avro schema, the versions of its columns (newest first), and a line of
-    text."""
+    """The result of a change: the table's Avro schema, the versions of its columns (newest first; none for a column
+    that needs no schema history), and a line of text."""
 
     avro: str
     versions: tuple[Version, ...]
@@ -106,10 +106,11 @@ class _ColumnTransaction(WriteTransaction):
             timeline = self.load()
             metadata = self.commit_metadata([], planned.avro, {})
             self.metadata_upkeep(timeline).record_action(self.instant, metadata, [], unchanged_rows=True)
-            newest, *older = planned.versions
-            if newest["version_id"] == _UNKNOWN:
-                newest = {**newest, "version_id": int(self.instant)}
-            self.continue_history(timeline, metadata, [newest, *older])
+            if planned.versions:
+                newest, *older = planned.versions
+                if newest["version_id"] == _UNKNOWN:
+                    newest = {**newest, "version_id": int(self.instant)}
+                self.continue_history(timeline, metadata, [newest, *older])
             self.refuse_lost("complete")
             done = self.publish_commit(timeline, metadata)
             is_settled = self.lock_is_held()
@@ -146,12 +147,17 @@ def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _P
         versions = begun(snapshot.avro_schema, avro, str(_UNKNOWN), renamed)
     else:
         versions = continued(snapshot.storage, snapshot.timeline, str(_UNKNOWN), avro, renamed)
-    if unreadable := unreadable_columns(versions[0]):
+    unreadable = unreadable_columns(versions[0])
+    if unreadable and snapshot.history is None and _is_at_end(change):
+        # real Hudi finds such a column in the schema of the commit, as one that an upsert brings
+        return _Planned(avro, (), changed_schema.text)
+    if unreadable:
         raise UnsupportedFeature(
             f"a schema history with the {'columns' if len(unreadable) > 1 else 'column'} {', '.join(unreadable)}: real"
             " Hudi cannot read the names of their types there, nor then the table",
-            hint="times of day, timestamps of milliseconds and those without a time zone are such types; write the rows"
-            " to a new table instead, with other types",
+            hint="times of day, timestamps of milliseconds and those without a time zone are such types. A column can"
+            " be added at the end (t.columns.add(name, type)); for another change load the rows into a new table:"
+            " lakebed.load(new_uri, rows, key=...)",
             context={"feature": "types of a schema history", "columns": unreadable},
         )
     if change.verb == "widen":
@@ -165,6 +171,11 @@ def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _P
             context={"column": path},
         )
     return _Planned(avro, versions, changed_schema.text)
+
+
+def _is_at_end(change: ColumnChange) -> bool:
+    """Whether the change adds a column after all others."""
+    return change.verb == "add" and "." not in change.column and not change.first and change.after is None
 
 
 def _check_texts(changed_schema: ChangedSchema, versions: Sequence[Version]) -> None:

@@ -48,8 +48,9 @@ from lakebed.timeline.bodies.commit import commit_from_record
 from lakebed.timeline.bodies.plans import (
     CompactionOperation,
     CompactionPlan,
+    RequestedBody,
+    compaction_body,
     compaction_operations,
-    encode_compaction_plan,
 )
 from lakebed.timeline.instants import parse_time
 from lakebed.timeline.timeline import COMMITS, Timeline
@@ -180,8 +181,8 @@ class SliceCompaction(PlannedService[CompactionPlan, CompactionRun, CompactionRe
             )
         context.check_write("compact")
 
-    def encode(self, snapshot: Snapshot, plan: CompactionPlan) -> bytes:
-        return encode_compaction_plan(plan)
+    def body(self, snapshot: Snapshot, plan: CompactionPlan) -> RequestedBody:
+        return compaction_body(plan)
 
 
 class Compaction(SliceCompaction):

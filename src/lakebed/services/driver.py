@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from lakebed import telemetry
+from lakebed import lineage, telemetry
 from lakebed.config.options import Options
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import CommitConflict, LakebedError
@@ -25,8 +25,9 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import IN_PROCESS_BYTES, JOB_BYTES, session_engine
 from lakebed.operations.result import WriteResult
 from lakebed.read.reopening import read_again, reopened
-from lakebed.services.service import PlanBody, ServiceTransaction, can_be_run
+from lakebed.services.service import ServiceTransaction, can_be_run
 from lakebed.slices.snapshot import Snapshot
+from lakebed.timeline.bodies.plans import RequestedBody
 from lakebed.timeline.instants import InstantClock, by_this_clock
 from lakebed.timeline.timeline import Timeline
 from lakebed.wording import Printed
@@ -233,7 +234,7 @@ class PlannedService(Service[Result], ABC, Generic[Plan, Run, Result]):
         reason."""
 
     @abstractmethod
-    def encode(self, snapshot: Snapshot, plan: Plan) -> bytes:
+    def body(self, snapshot: Snapshot, plan: Plan) -> RequestedBody:
         """The body of the requested instant."""
 
     @abstractmethod
@@ -249,15 +250,6 @@ class PlannedService(Service[Result], ABC, Generic[Plan, Run, Result]):
 
     def transaction(self, context: WriteContext) -> ServiceTransaction:
         return ServiceTransaction(context, self.action, self.operation, resumes=self.resumes)
-
-    def request(self, tx: ServiceTransaction, make: PlanBody, *, run: bool) -> Mapping[str, Any] | None:
-        """Write a plan to the timeline if there is something to do; with `run` also begin its run. Returns the plan's
-        body, None without a plan or without `run`."""
-        tx.instant = tx.plan(make) or ""
-        if not run or not tx.instant:
-            return None
-        pending = tx.take_up(tx.instant)
-        return tx.timeline.plan(pending)
 
     def is_asked(self, settings: Options) -> bool:
         """Whether the settings ask for new plans."""
@@ -331,11 +323,13 @@ def run_plan(context: WriteContext, service: PlannedService[Any, Run, Any], inst
 def _run(
     context: WriteContext, service: PlannedService[Any, Run, Any], tx: ServiceTransaction, plan: Mapping[str, Any]
 ) -> Run:
-    started = time.monotonic()
-    done = service.run(context, tx, plan)
+    started, uri = time.monotonic(), context.storage.spec.uri
+    # a service reads the table that it writes
+    with lineage.reported(uri, context.config.name, service.name, [uri]) as outcome:
+        done = service.run(context, tx, plan)
+        outcome.instant = tx.instant
     done = replace(done, seconds=time.monotonic() - started, rolled_back=tuple(tx.rolled_back))
     if telemetry.is_active():
-        uri = context.storage.spec.uri
         telemetry.service_completed(uri, service.name, done.seconds, done.counts(), done.rolled_back)
     return done
 
@@ -352,17 +346,17 @@ def _request(
     begun, and its body is returned in place of None."""
     plans: list[Plan | NothingToDo] = []
 
-    def make(snapshot: Snapshot, instant: str) -> bytes | None:
+    def make(snapshot: Snapshot, instant: str) -> RequestedBody | None:
         waiting = service.pending(snapshot.timeline) if service.is_one_at_a_time else ()
         if waiting:
             plan = NothingToDo(f"no {service.noun} was planned: {waiting[0].time} is pending")
         else:
             plan = service.plan(context, snapshot, instant, when_due=when_due)
         plans.append(plan)
-        return None if isinstance(plan, NothingToDo) else service.encode(snapshot, plan)
+        return None if isinstance(plan, NothingToDo) else service.body(snapshot, plan)
 
-    taken_up = service.request(tx, make, run=run)
-    return plans[-1], taken_up
+    body = tx.request(make, run=run)
+    return plans[-1], body.record if body is not None and run else None
 
 
 def fitting_context(context: WriteContext, reads: Reads, spark: Any | None) -> WriteContext:

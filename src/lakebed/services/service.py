@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lakebed.concurrency.conflicts import check_nothing_undone, is_requested, is_rolled_back
-from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat, writer_of
+from lakebed.concurrency.heartbeat import heartbeat_path, is_dead, writer_of
 from lakebed.errors import CommitConflict, ConflictKind, LakebedError
 from lakebed.model import Action, CommitMetadata, Instant, State
 from lakebed.operations.leftovers import delete_data_files, remove_lost, remove_unfinished
@@ -20,14 +20,14 @@ from lakebed.operations.transaction import Transaction
 from lakebed.read.reopening import MISSING
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.bodies.plans import compaction_operations
+from lakebed.timeline.bodies.plans import RequestedBody, compaction_operations
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.plain_keys import note_keys
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.write_status import WriteStatus
 
-PlanBody = Callable[[Snapshot, str], bytes | None]
+MakePlan = Callable[[Snapshot, str], RequestedBody | None]
 """Makes the plan of a service, given the table and the service's instant; None where there is nothing to do."""
 
 
@@ -38,9 +38,8 @@ def can_be_run(storage: Storage, plan: Instant) -> bool:
 
 @dataclass
 class ServiceTransaction(Transaction):
-    """The transaction of a table service: call `plan`, or `take_up` and then `finish`. As a context manager it takes a
-    run back if the block raises an error. With `resumes` the work of a run that died or failed is retained, and the
-    next run continues it (a clean). `hooks` add the steps of a kind of service.
+    """The transaction of a table service: call `request` or `take_up`, and then `finish`. As a context manager it takes
+    a run back if the block raises an error.
 
     `resumes`: the work of a run that died or raised stays, and the next run does the rest (a clean). `hooks` add what a
     kind of service needs.
@@ -48,6 +47,7 @@ class ServiceTransaction(Transaction):
 
     resumes: bool = field(default=False, kw_only=True)
     _taken_up: bool = field(default=False, init=False)
+    _requested: RequestedBody | None = field(default=None, init=False)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         conflict = self._conflict_behind(error)
@@ -69,23 +69,29 @@ class ServiceTransaction(Transaction):
             return None
         return None
 
-    def plan(self, make: PlanBody) -> str | None:
-        """Write a plan to the timeline as requested; returns its instant, None if there is nothing to do. Every commit
-        completes before it or after it."""
+    def request(self, make: MakePlan, *, run: bool) -> RequestedBody | None:
+        """Write a plan to the timeline, and with `run` begin its run under the same lock. Returns its body, None if
+        there is nothing to do. Every commit completes before the plan or after it."""
         with self.begin():
             self.prepare_metadata()
             instant = self.clock.next(after=self.greatest_time())
             body = make(self.snapshot, instant)
             if body is None:
                 return None
+            self.instant, self._requested = instant, body
             writer = TimelineWriter(self.storage, self.config)
-            # makes later writers look for leftovers, in case this process dies now
-            with Heartbeat(self.storage, instant, self.writer_id):
-                requested = writer.request(self.action, instant, body)
-                if not self.lock_is_held():
-                    writer.remove_pending(requested)
-            remove_heartbeat(self.storage, instant)
-        return instant
+            # without a run it makes later writers look for leftovers, in case this process dies now
+            self.start()
+            requested = writer.request(self.action, instant, body.encode())
+            if not self.lock_is_held():
+                writer.remove_pending(requested)
+                self.remove_heartbeat()
+                self.refuse_lost("begin")
+            if run:
+                self.inflight()
+            else:
+                self.remove_heartbeat()
+        return body
 
     def take_up(self, instant: str) -> Instant:
         """Begin to run a plan, and return its instant. The leftovers of a process that died are removed first. Raises
@@ -134,9 +140,12 @@ class ServiceTransaction(Transaction):
         another process has undone the run meanwhile; nothing is visible then."""
         with self.locked() as (config,):
             timeline = self.load()
+            if self._requested is not None:
+                timeline.remember_plan(self.action, self.instant, self._requested.record)
             self.require_pending(timeline)
             check_nothing_undone(self.timeline, timeline)
-            delete_data_files(self.storage, self.unnamed(metadata), self.instant)
+            if self.context.engine.is_distributed:
+                delete_data_files(self.storage, self.unnamed(metadata), self.instant)
             self.use(config)
             self.hooks.before_completion(self, timeline, metadata, statuses)
             watched = self.context.watched_keys(self.snapshot.schema)

@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.format.base_file import Footer, column_chunks
-from lakebed.format.bounded_cache import CacheEntry
+from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.footer_cache import FOOTERS, column_ranges
-from lakebed.merge.log_entries import Flags, LogEntries
+from lakebed.merge.key_table import KeyTable
+from lakebed.merge.log_entries import Flags, KeyColumns, LogEntries, Positions
 from lakebed.merge.rules import MergeRules
 from lakebed.model import COMMIT_TIME, BaseFile, FileSlice
 from lakebed.schema.plain_arrow import as_numpy
@@ -29,11 +30,19 @@ from lakebed.slices.base_rows import BaseFileRows, BaseRows, BufferedRows, Colum
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.log_rows import LOG_ROWS
 from lakebed.slices.merged import MergedSlice
+from lakebed.slices.placed_records import PlacedRecords, placed_records
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 
 # Rows are searched by key if there is at most one key for this many rows of the base file. For more keys, reading the
 # file costs less.
 _SEARCHED = 1_000
+_TABLE_BYTES = 128 << 20
+KEY_BYTES = 40
+"""A table of keys takes about so many bytes a key."""
+MAX_KEYS = _TABLE_BYTES // (4 * KEY_BYTES)
+"""The keys of a base file with more rows are not cached: a table takes a fourth of the cache at most."""
+KEY_TABLES = BoundedCache[CacheEntry[KeyTable]](_TABLE_BYTES)
+"""The keys of base files, by the URL and size of the file, for slices that are read again after each commit."""
 
 
 def holds_older_rows(reader: SliceReader, file_slice: FileSlice, since: str) -> bool:
@@ -78,17 +87,27 @@ class TouchedSlice:
     columns: Sequence[str]
     schema: pa.Schema
     names: ColumnNames | None = None
+    caches_keys: bool = False
+    """Whether the keys of the base file stay in memory, for a slice that is read again with more log records."""
 
     def flags(self) -> Flags:
         """Flags of the rows of the base file that log records replace or delete."""
         if not self.has_untouched_rows:
             return np.ones(self._older.rows, np.bool_)
-        return self._merge.touched()
+        placed = self._placed
+        if placed is None:
+            return self._merge.touched()
+        flags = np.zeros(self._older.rows, np.bool_)
+        flags[placed.replacements.replaced] = flags[placed.replacements.deleted] = True
+        return flags
 
     def log_rows(self) -> Iterator[pa.RecordBatch]:
         """The rows of the slice except the unchanged ones, in any order."""
         if not self.has_untouched_rows:
             yield from map(plain_rows, self._merge.batches())
+            return
+        if self._placed is not None:
+            yield self._placed.rows
             return
         key = self._merge.log_rows_key
         cached = None if key is None else LOG_ROWS.get(key)
@@ -113,6 +132,13 @@ class TouchedSlice:
             self.file_slice, self.schema, self._older, columns=self.columns, names=self.names
         )
         return replace(merge, cached_as=self.reader.cached_as(self.file_slice))
+
+    @once
+    def _placed(self) -> PlacedRecords | None:
+        older = self._older
+        if not self.caches_keys or older.rows > MAX_KEYS:
+            return None
+        return placed_records(self._merge, older, older.row_numbers)
 
     @once
     def has_untouched_rows(self) -> bool:
@@ -162,6 +188,18 @@ class OlderBaseRows:
         ordered = keys.take(pc.sort_indices(keys))
         rows = rows_of_keys(replace(self.reader, history=None), self.file_slice.without_logs(), ordered, columns)
         return BufferedRows(rows, self.schema)
+
+    def row_numbers(self, keys: pa.Array, columns: KeyColumns) -> Positions:
+        """The number of the first row with each key, -1 for a key without a row. `columns` give the keys of rows, which
+        stay in memory."""
+        file = self.reader.storage.url(self.base.path), self.base.size
+        cached = KEY_TABLES.get(file)
+        if cached is None:
+            stored = [columns.of(batch, self.base.path) for batch in self.read(columns.names)]
+            table = KeyTable(pa.concat_arrays(stored) if stored else pa.array([], pa.string()))
+            cached = CacheEntry(table, self.rows * KEY_BYTES)
+            KEY_TABLES.put(file, cached)
+        return cached.content.find(keys).astype(np.int64)
 
     def are_below(self, entries: LogEntries, rules: MergeRules) -> Flags:
         """Flags of the log records that win against every row, by the greatest value in the file's statistics."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -261,7 +261,7 @@ class MergedSlice:
     `columns` are the columns that are returned, if not all are. `key_copy` is a column that holds the record
     key, too: where it is asked for the key itself is not read from the base file. Of row groups that `groups` takes as
     they are no rows come. What the log records make of the rows is cached for the base file `cached_as`, if that is
-    named.
+    named. `log_winners` are the winning log records if they are known.
     """
 
     logs: SliceLogs
@@ -278,6 +278,7 @@ class MergedSlice:
     columns: Sequence[str] | None = None
     groups: RowGroups | None = None
     cached_as: Hashable = None
+    log_winners: LogEntries | None = None
     counts: MergeCounts = field(default_factory=MergeCounts)
     _winners: Positions | None = field(default=None, init=False)
 
@@ -305,7 +306,7 @@ class MergedSlice:
         """The rows from log records of instants from `since` on, under rules by which one record of a key is retained
         unchanged; without the base rows, which are `older` (None: there are none)."""
         winners = None if since else self._winners
-        rows = self._folded.take(self._since(self._folded, since) if winners is None else winners)
+        rows = self.winners.take(self._since(self.winners, since) if winners is None else winners)
         if self.rules.ordering and older is not None and winners is None:
             compared = np.flatnonzero(~older.are_below(rows, self.rules))
             if len(compared):
@@ -334,7 +335,7 @@ class MergedSlice:
         assert self.base is not None
         replacements = self._cached
         if replacements is None:
-            matching, replacements, replacing = self._matched
+            matching, replacements, replacing = self.matched
             self._winners = np.sort(np.concatenate([replacing, matching.rest]))
             if self._cache_key is not None:
                 REPLACEMENTS.put(self._cache_key, replacements)
@@ -370,7 +371,7 @@ class MergedSlice:
     def deletes(self) -> LogEntries:
         """The winning log records that delete their keys, under rules by which one record of a key is retained
         unchanged."""
-        return self._folded.take(np.flatnonzero(self._folded.deletes))
+        return self.winners.take(np.flatnonzero(self.winners.deletes))
 
     @property
     def picks_winners(self) -> bool:
@@ -385,14 +386,14 @@ class MergedSlice:
         cached = self._cached
         if cached is not None:
             return stored - len(cached.deleted) + cached.inserted
-        _, replacements, _ = self._matched
+        _, replacements, _ = self.matched
         return stored - len(replacements.deleted) + replacements.inserted
 
     @property
     def needs_every_row(self) -> bool:
         """Whether only a merge of all rows, not one of some `keys`, can decide to which of several base rows of a key a
         log record belongs, because log blocks have row numbers."""
-        return self.keys is not None and self._matched[0].repeated and self.logs.has_positions(self.base_instant)
+        return self.keys is not None and self.matched[0].repeated and self.logs.has_positions(self.base_instant)
 
     def _winning(self, spill: Spill) -> Iterator[Part]:
         """The merged rows under rules by which one record of each key is retained unchanged."""
@@ -400,7 +401,7 @@ class MergedSlice:
         if cached is not None and cached.has(self.schema, self._changing):
             yield from self._replaced(cached)
             return
-        matching = self._matching(self._folded, self.rules)
+        matching = self._matching(self.winners, self.rules)
         rows = LogRows(self.logs, matching.entries, self.schema, self.names)
         if not self.logs.stays_open:
             rows.spill(spill)
@@ -453,7 +454,7 @@ class MergedSlice:
         return None if self._cache_key is None else REPLACEMENTS.get(self._cache_key)
 
     @property
-    def log_rows_key(self) -> Hashable:
+    def log_rows_key(self) -> tuple[Any, ...] | None:
         """The cache key of the rows from this slice's log records. None if they are not cached."""
         key = self._cache_key
         return None if key is None else (key, tuple(self.schema), None if self.columns is None else tuple(self.columns))
@@ -501,7 +502,7 @@ class MergedSlice:
     ) -> tuple[pa.RecordBatch, Flags | None]:
         """The base rows merged with their log records, and flags of the deleted rows (None: none is)."""
         columns = shaped(batch, self.schema, self._base_names)
-        ordering = ordering_values(batch, self.rules, self._kinds)
+        ordering = ordering_values(batch, self.rules, self.kinds)
         at = np.flatnonzero(targets >= 0)
         at = at[~records.deletes[targets[at]]]
         if len(at) and self.rules.key_fields is not None:
@@ -557,14 +558,21 @@ class MergedSlice:
             fields.check_equal(keys.take(pa.array(sharing)), older, new.select(names).take(pa.array(sharing)))
 
     @once
-    def _matched(self) -> tuple[Matching, Replacements, Positions]:
+    def matched(self) -> tuple[Matching, Replacements, Positions]:
         """All base rows matched with the log: the matching, the replaced and deleted rows (without columns), and the
-        entries that replace them; only the deciding columns are read."""
-        matching = self._matching(self._folded, self.rules)
+        entries that replace them; only the deciding columns are read, and none where no column decides."""
+        matching = self._matching(self.winners, self.rules)
         replaced, deleted, replacing = [NO_ROWS], [NO_ROWS], [NO_ROWS]
-        first = 0
-        if self.base is not None and len(matching.entries):
-            for stretch in matching.stretches(self.base.read(matching.columns(self.base.schema))):
+        first, entries = 0, matching.entries
+        if self.base is not None and len(entries):
+            columns = matching.columns(self.base.schema)
+            by_number = entries.positions is not None and (not columns or bool(entries.forced.all()))
+            batches = (
+                [pa.RecordBatch.from_struct_array(pa.nulls(self.base.rows, pa.struct([])))]
+                if by_number
+                else self.base.read(columns)
+            )
+            for stretch in matching.stretches(batches):
                 targets = matching.targets(stretch)
                 at = np.flatnonzero(targets >= 0)
                 replacing.append(targets[at].astype(np.int64))
@@ -575,7 +583,7 @@ class MergedSlice:
         return matching, Replacements(*rows, {}, len(matching.rest), {}), np.concatenate(replacing)
 
     def _matching(self, entries: LogEntries, rules: MergeRules) -> Matching:
-        return Matching(entries, self._base_keys, rules, self._kinds if rules.ordering else (), self.path)
+        return Matching(entries, self.base_keys, rules, self.kinds if rules.ordering else (), self.path)
 
     def _stretches(self, matching: Matching, more: Sequence[str] = ()) -> Iterator[tuple[Stretch, Targets]]:
         """The base rows with their targets, in all columns that are requested or decide."""
@@ -601,7 +609,8 @@ class MergedSlice:
         return {} if self.names is None else self.names.stored_names(self.base_instant, self.schema)
 
     @property
-    def _base_keys(self) -> KeyColumns:
+    def base_keys(self) -> KeyColumns:
+        """The columns of the base file that give the record keys of its rows."""
         copy = self.key_copy
         if copy is None or self.base is None or self.names is not None or copy not in self.schema.names:
             return self.key_columns
@@ -615,7 +624,8 @@ class MergedSlice:
         return self.rules.picks_winners and not any(map(self.logs.is_partial, self.logs.data))
 
     @once
-    def _kinds(self) -> tuple[pa.DataType, ...]:
+    def kinds(self) -> tuple[pa.DataType, ...]:
+        """The types in which ordering fields are compared."""
         if not self.rules.ordering:
             return ()
         schemas = [self.logs.block(number).schema for number in self.logs.data]
@@ -623,8 +633,10 @@ class MergedSlice:
         return ordering_types(schemas, self.schema, self.rules)
 
     @once
-    def _folded(self) -> LogEntries:
+    def winners(self) -> LogEntries:
         """The winning log records, one per key (or per row of the base file)."""
+        if self.log_winners is not None:
+            return self.log_winners
         every = self._entries
         return every.take(fold(every, self.rules, by_position=every.positions is not None))
 
@@ -632,7 +644,7 @@ class MergedSlice:
     def _entries(self) -> LogEntries:
         """The log records as entries, with their row numbers in the base file if all blocks have these."""
         self.logs.ahead = self.schema.names
-        entries = self.logs.entries(self.rules, self._kinds, self.key_columns)
+        entries = self.logs.entries(self.rules, self.kinds, self.key_columns)
         self.counts = self.logs.counts
         if self.keys is not None:
             return entries.take(np.flatnonzero(as_numpy(pc.is_in(entries.keys, value_set=self.keys))))

@@ -199,13 +199,14 @@ class SliceReader:
         dictionary: Sequence[str] = (),
         batch_rows: int = BATCH_ROWS,
         groups: RowGroups | None = None,
+        footer: Footer | None = None,
     ) -> MergedSlice:
         """The complete rows of a slice for rewriting: meta columns as stored, then the other columns of `schema` in its
         types. Text columns of base files that `dictionary` names are dictionaries. `groups` are the row groups of the
-        base file, if some can be copied."""
+        base file, if some can be copied; `footer` is its footer, if the caller has read it."""
         meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
         full_schema = pa.schema([*meta, *[f for f in schema if f.name not in META_COLUMNS]])
-        merge = self.open_merge(file_slice, full_schema, self._base_rows(file_slice, batch_rows, dictionary))
+        merge = self.open_merge(file_slice, full_schema, self._base_rows(file_slice, batch_rows, dictionary, footer))
         return merge if groups is None else replace(merge, groups=groups)
 
     def open_merge(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebed import lineage
 from lakebed.engine.base import session_of
 from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption
@@ -79,7 +80,12 @@ class _Change(Parts):
         if self.begin and kind not in ("MERGE", "INSERT"):
             raise self.wrong(0, "common table expressions are not possible (conditions have no subqueries)")
         kinds = {"MERGE": self._merge, "UPDATE": self._update, "DELETE": self._delete, "INSERT": self._insert}
-        return kinds[kind]()
+        if not lineage.is_active():
+            return kinds[kind]()
+        changed = changed_table(self.statement)
+        read = [self.sources.uri_of(reference) for reference in self.statement.references if reference != changed]
+        with lineage.reading([uri for uri in read if uri]):
+            return kinds[kind]()
 
     @once
     def begin(self) -> int:

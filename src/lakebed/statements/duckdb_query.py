@@ -21,7 +21,7 @@ from lakebed.config.arguments import whole_number
 from lakebed.errors import InvalidOption, LakebedError
 from lakebed.format.duckdb_database import connect
 from lakebed.read.dataset import Columns, RowScanner, TableDataset
-from lakebed.read.scan import Results, Scan, require
+from lakebed.read.scan import Frames, Results, Scan
 from lakebed.statements.arguments import Arguments, check_arguments, is_interval, markers
 from lakebed.statements.blob_calls import blob_calls, duckdb_functions
 from lakebed.statements.sources import Source, Sources, alias_of
@@ -30,9 +30,6 @@ from lakebed.table_views import View, arrow_html
 from lakebed.wording import text_html
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
-
     from lakebed.catalog.warehouses import Names
 
 # The functions of Spark that DuckDB does not have, and what each gives for a value of another type.
@@ -44,6 +41,7 @@ _CLAUSES = {
 _VARIANT_FUNCTIONS = {"VARIANT_GET": "error", "TRY_VARIANT_GET": "null"}
 _PREFIX = "__lakebed_"
 _PREVIEWED = 20
+_MISSING_COLUMN = re.compile(r'Referenced column "(.+?)" not found')
 _MISSING_TABLE = re.compile(r"Table with name (\S+) does not exist")
 
 
@@ -159,7 +157,7 @@ class _ReportingDataset(TableDataset):
             raise
 
 
-class QueryResult:
+class QueryResult(Frames):
     """The rows of a query, which runs when one of the methods is called, each time on the same instants of its tables.
 
     Prints its first rows, also in a notebook; Arrow's stream protocol gives it to any library.
@@ -212,16 +210,6 @@ class QueryResult:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.to_batches()
-
-    def to_pandas(self, **options: Any) -> pd.DataFrame:
-        """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
-        require("pandas")
-        return self.to_arrow().to_pandas(**options)
-
-    def to_polars(self) -> pl.DataFrame:
-        """All rows as a polars DataFrame."""
-        polars = require("polars")
-        return polars.from_arrow(self.to_arrow())
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """All rows as dicts.
@@ -309,9 +297,11 @@ def errors_of_duckdb(errors: list[Exception], names: Names | None = None) -> Gen
                     f"the SQL text names the table {missing[1]}, which is no name in the warehouse",
                     hint=f"Did you mean {' or '.join(listed[:3])}?",
                 ) from None
+        column = _MISSING_COLUMN.search(text)
+        in_quotes = "" if column is None else f"a text is written in single quotes: '{column[1]}'; "
         raise InvalidOption(
             f"DuckDB cannot run the SQL text: {text}",
-            hint="without spark= it is DuckDB's SQL; tables= names the tables",
+            hint=f"{in_quotes}without spark= it is DuckDB's SQL; tables= names the tables",
         ) from None
 
 

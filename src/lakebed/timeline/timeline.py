@@ -393,6 +393,12 @@ class Timeline:
             self._plans.setdefault(name, plan)
         return self._plans[name]
 
+    def remember_plan(self, action: Action, time: str, plan: dict[str, Any]) -> None:
+        """Keep the plan that this process wrote for a pending instant, so that it is not read."""
+        name = self.requested.get((time, completes_as(action)))
+        if name:
+            self._plans[name] = plan
+
     @once
     def _plans(self) -> dict[str, dict[str, Any]]:
         return {}
@@ -620,7 +626,7 @@ def _files(storage: Storage, config: TableConfig, cached: TimelineFiles) -> Time
         files = _at_one_moment(storage, folder, cached, names_only=True)
         if files == cached:
             return cached
-        new = [name for name in files if cached.get(name, "") is not None]
+        new = [name for name in files if name not in cached or cached[name] is not None]
         if not [name for name in new if not holds_everything(name, config.version)]:
             return files
 

@@ -31,7 +31,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.storage.memory import MemoryStorage, _buckets
-from lakebed.timeline.bodies.plans import CompactionPlan, compaction_operations, encode_compaction_plan
+from lakebed.timeline.bodies.plans import CompactionPlan, RequestedBody, compaction_body, compaction_operations
 from lakebed.timeline.timeline import load_timeline
 from lakebed.write_status import WriteStatus
 
@@ -153,13 +153,13 @@ class TinyTable:
     def schedule(self) -> str | None:
         """Plan a compaction of whatever has log files."""
 
-        def body(snapshot: Snapshot, instant: str) -> bytes | None:
+        def body(snapshot: Snapshot, instant: str) -> RequestedBody | None:
             busy = snapshot.timeline.pending_compaction
             slices = [s for s in snapshot.file_slices() if s.log_files and (s.partition, s.file_id) not in busy]
-            return encode_compaction_plan(CompactionPlan(tuple(slices))) if slices else None
+            return compaction_body(CompactionPlan(tuple(slices))) if slices else None
 
         with self._service() as tx:
-            return tx.plan(body)
+            return tx.instant if tx.request(body, run=False) is not None else None
 
     def compact(self, instant: str) -> None:
         """Run a plan."""

@@ -31,7 +31,7 @@ from lakebed.metadata import expected_files, slices
 from lakebed.operations import rollback
 from lakebed.operations.recreate import forget_files
 from lakebed.properties import file
-from lakebed.slices import log_rows, recorded_slices
+from lakebed.slices import changed_rows, log_rows, placed_records, recorded_slices
 from lakebed.storage import clocks, memory, parallel
 from lakebed.storage.base import Durable, FileInfo, Versioned, refused
 from lakebed.storage.memory import MemoryStorage
@@ -415,7 +415,7 @@ class Installed:
             cache.clear()
         for cache in (recorded_slices._RECORDED, slices._BASES, row_addresses.FINGERPRINTS, log_rows.LOG_ROWS):
             cache.clear()
-        for cache in (history._CLEANS, log_rows.REPLACEMENTS):
+        for cache in (history._CLEANS, log_rows.REPLACEMENTS, changed_rows.KEY_TABLES, placed_records.PLACED):
             cache.clear()
         forget_files()
         forget_written()

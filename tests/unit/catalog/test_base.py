@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakebed.catalog.base import is_below, same_location
+from lakebed.catalog.base import is_below, same_location, unanswered
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,11 @@ def test_two_spellings_of_one_place_are_one_location(one: str, other: str, same:
 )
 def test_a_location_is_below_a_folder_of_the_same_store_only(location: str, root: str, below: bool) -> None:
     assert is_below(location, root) is below
+
+
+@pytest.mark.parametrize(("doing", "hint"), [("list the databases", "reached from here"), ("write t", "register")])
+def test_only_a_request_about_a_table_has_a_hint_to_register_it_again(doing: str, hint: str) -> None:
+    error = unanswered("hive://localhost:1", doing, OSError("refused"))
+    assert error.message == f"hive://localhost:1 failed to {doing}: OSError: refused"
+    assert hint in error.hint
+    assert ("register" in error.hint) == (hint == "register")

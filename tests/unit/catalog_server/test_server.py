@@ -7,6 +7,7 @@ import json
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -491,6 +492,42 @@ def test_a_table_that_is_being_renamed_is_not_there_for_a_while(server: CatalogS
     assert (status, headers["retry-after"]) == (503, "5")
     assert "sales.orders is being renamed to sales.parts" in content["error"]["message"]
     assert str(tmp_path) not in content["error"]["message"]
+
+
+def test_connections_without_a_request_make_way_for_others(
+    w: lakebed.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(web_server, "IDLE_SECONDS", 0.2)
+    with serving(w) as server:
+        address = urlsplit(server.url)
+        idle = [socket.create_connection((address.hostname, address.port or 0)) for _ in range(3)]
+        try:
+            idle[0].sendall(b"GET /v1/config HTTP/1.1\r\nHo")
+            assert ask(server, "/v1/config")[0] == 503
+            time.sleep(0.3)
+            # each of them closes one that waits, the first the one that has waited longest
+            assert [ask(server, "/v1/config")[0] for _ in range(5)] == [200] * 5
+            idle[0].settimeout(30)
+            assert idle[0].recv(1) == b""
+        finally:
+            for connection in idle:
+                connection.close()
+
+
+@pytest.mark.parametrize(
+    "sent", [b"no HTTP\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"\x16\x03\x01\r\n\r\n"]
+)
+def test_what_is_no_request_gets_an_error_of_the_protocol(sent: bytes, server: CatalogServer) -> None:
+    host, _, port = urlsplit(server.url).netloc.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(sent)
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/json" in head
+    error = {"message": "this is no request of HTTP", "type": "BadRequestException", "code": 400}
+    assert json.loads(body) == {"error": error}
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/config HTTP/1.1\r\nHo"])

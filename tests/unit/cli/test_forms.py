@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -80,16 +81,36 @@ def test_csv_is_read_in_the_types_of_the_table(capsys: pytest.CaptureFixture[str
     assert "not one character" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("mark", "hint"), [(";", "--delimiter ';'"), ("\t", "Name it .tsv.")])
-def test_the_error_of_a_csv_file_of_another_delimiter_names_the_option(
-    capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path, mark: str, hint: str
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_the_warning_about_a_guessed_delimiter_names_the_option(
+    capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path, mark: str
 ) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text(mark.join(["id", "zip", "price", "x", "ts"]) + "\n" + mark.join(["2", "00502", "7.5", "", "3"]))
-    before = lakebed.open(uri).count()
-    assert invoke(["upsert", uri, str(rows)]) != 0
-    assert hint in capsys.readouterr().err
-    assert lakebed.open(uri).count() == before
+    assert invoke(["upsert", uri, str(rows)]) == 0
+    assert (
+        f"separated by {mark!r}, as its header shows; this warning is left out with --delimiter {mark!r}\n"
+        in capsys.readouterr().err
+    )
+    (found,) = lakebed.open(uri).get([2]).to_pylist()
+    assert (found["zip"], str(found["price"])) == ("00502", "7.50")
+    assert invoke(["upsert", uri, str(rows), "--delimiter", mark]) == 0
+    assert "separated" not in capsys.readouterr().err
+
+
+def test_settings_of_files_are_given_by_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows, uri = tmp_path / "rows.csv", str(tmp_path / "t")
+    rows.write_text(",Rider Id,Zip,Born\n0,7,01234,31.12.1999\n")
+    reading = [f"--read={s}" for s in ("rename=snake", "index_column=row", "date_format=%d.%m.%Y", "columns.Zip=int")]
+    assert invoke(["load", uri, str(rows), "--key", "rider_id", *reading]) == 0
+    assert lakebed.open(uri).to_arrow().to_pylist() == [
+        {"row": 0, "rider_id": 7, "zip": 1234, "born": date(1999, 12, 31)}
+    ]
+    capsys.readouterr()
+    assert invoke(["upsert", uri, str(rows), "--read", "rename=camel"]) != 0
+    assert "rename='camel' is unknown" in capsys.readouterr().err.replace("--read rename=camel", "rename='camel'")
+    assert invoke(["upsert", uri, str(rows), "--read", "colour=red"]) == 2
+    assert "'colour' is none of rename, index_column, date_format and columns.NAME" in capsys.readouterr().err
 
 
 def test_loads_and_overwrites(capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path) -> None:

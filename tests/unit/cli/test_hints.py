@@ -263,19 +263,17 @@ def test_hints_of_tables_and_columns_name_commands_that_are_there(
     assert "`lakebed configure URI hoodie.table.cdc.enabled=true`" in capsys.readouterr().err
 
 
-def test_names_that_no_table_can_hold_come_with_a_query_that_renames_them(
+def test_names_that_no_table_can_hold_come_with_the_option_that_renames_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     uri = str(tmp_path / "t")
     (tmp_path / "rows.csv").write_text("Sample Number,it's\n1,a\n")
     assert invoke(["load", uri, str(tmp_path / "rows.csv"), "--key", "Sample Number"]) == 7
     said = capsys.readouterr().err
-    command = shlex.split(said.rpartition("Rename them: `")[2].partition(" > RENAMED")[0])
-    assert command[:2] == ["lakebed", "sql"]
-    assert invoke([word.replace("FILE", str(tmp_path / "rows.csv")) for word in command[1:]]) == 0
-    (tmp_path / "renamed.csv").write_text(capsys.readouterr().out)
-    assert invoke(["load", uri, str(tmp_path / "renamed.csv"), "--key", "Sample__Number"]) == 0
-    assert lakebed.open(uri).to_arrow().to_pylist() == [{"Sample__Number": 1, "it__s": "a"}]
+    option = shlex.split(said.rpartition("Rename them: `")[2].partition("`")[0])
+    assert option == ["--read", "rename=snake"]
+    assert invoke(["load", uri, str(tmp_path / "rows.csv"), "--key", "sample_number", *option]) == 0
+    assert lakebed.open(uri).to_arrow().to_pylist() == [{"sample_number": 1, "it_s": "a"}]
 
 
 def test_the_index_of_another_writer_is_adopted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

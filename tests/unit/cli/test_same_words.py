@@ -30,7 +30,8 @@ SHOWN = {
     "options check": "what lakebed.write refuses",
 }
 # Options of the shell itself: which rows and how they are printed, a question, the reading of data files.
-OF_THE_SHELL = {"output", "storage_option", "limit", "yes", "delimiter", "encoding", "partitioning", "warehouse"}
+OF_THE_SHELL = {"output", "storage_option", "limit", "yes", "warehouse"}
+OF_THE_SHELL |= {"delimiter", "encoding", "partitioning", "read"}
 # Options of one command that stand for something else than an argument of its method, and for what.
 ELSEWHERE = {
     ("search", "_k"): "k",

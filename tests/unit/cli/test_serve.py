@@ -22,7 +22,7 @@ TOKEN = "a-token-of-this-test"
 
 def test_the_process_serves_the_warehouse_to_who_has_the_token_until_it_is_stopped(tmp_path: Path) -> None:
     lakebed.load(str(tmp_path / "lake/sales/orders"), {"id": [1]}, key="id", progress=False)
-    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    (tmp_path / "token").write_text(f"{TOKEN}\n", "utf-8-sig")  # as editors of Windows write it
     command = [sys.executable, "-m", "lakebed", "serve", "--port", "0", "--token-file", str(tmp_path / "token")]
     environment = {**os.environ, WAREHOUSE: str(tmp_path / "lake")}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)

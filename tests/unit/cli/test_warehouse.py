@@ -83,3 +83,17 @@ def test_names_are_refused_without_a_warehouse(lake: str, capsys: pytest.Capture
     assert invoke(["warehouse", "list"]) == lakebed.InvalidOption.exit_code
     assert invoke(["scan", "Sales.Orders", "--warehouse", lake]) == lakebed.InvalidOption.exit_code
     assert "capital letters" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["list", "databases"])
+def test_a_warehouse_that_is_not_there_is_named_before_the_empty_list(
+    command: str, lake: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["warehouse", command, "--warehouse", f"{lake}/typo", "--output", "json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == []
+    assert f"warning: there is nothing at {lake}/typo" in printed.err
+    Path(lake, "empty").mkdir()
+    for existing in (lake, f"{lake}/empty"):
+        assert invoke(["warehouse", command, "--warehouse", existing, "--output", "json"]) == 0
+        assert "warning" not in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
-from lakebed.index.ranking import Workload, rank
+from lakebed.index.ranking import TableProfile, Workload, advise, rank
 
 NAMES = (
     "bucket",
@@ -119,7 +119,7 @@ def test_a_table_describes_its_files_its_commits_and_the_batchs_keys() -> None:
     table.upsert(data(500))
     told = table.indexes.advise()
     assert told.workload.partitions == 4
-    assert told.workload.known == pytest.approx(500 / 1500)
+    assert (told.workload.known, told.workload.batch) == (1.0, 500)  # the first commit filled the table
     assert any("4 files in 4 partitions" in word for word in told.workload.sources)
     batch = pa.table({"id": [0, 4, 4000, 4004], "city": ["c0"] * 4, "x": [1] * 4})
     of_batch = table.indexes.advise(batch).workload
@@ -159,3 +159,62 @@ def test_advice_prints_and_shows_as_a_table() -> None:
     assert str(advice).startswith(f"take index={advice.index!r}\n1,000 rows")
     assert all(one.index in advice._repr_html_() for one in advice.ranking)
     assert advice.to_arrow().column("index").to_pylist() == [one.index for one in advice.ranking]
+
+
+def words(workload: Workload, index: str) -> str:
+    return "\n".join(next(one for one in rank(workload, NAMES).candidates if one.index == index).reasons)
+
+
+def test_advice_names_the_sizes_of_files_and_the_most_buckets() -> None:
+    huge = replace(PLAIN, rows=100_000_000_000, row_bytes=461.8, partitions=0, touched=1, unique=True)
+    assert "files: 4,096 buckets of about 10.5 GB; more than the 3.0 GB advised" in words(huge, "bucket")
+    assert "4,096 buckets of a partition are the most that are chosen" in words(huge, "bucket")
+    assert "give more buckets (16,384), or take bucket_groups, whose files stay at 120 MB" in words(huge, "bucket")
+    assert "files: 367,006 of about 120 MB" in words(huge, "record")
+    assert "of about 120 MB, in 4,096 buckets a partition" in words(huge, "bucket_groups")
+    assert "files: 1,024 buckets of about 47 MB" in words(replace(PLAIN, partitions=1024), "bucket")
+    fits = replace(huge, rows=4096 * 3 * (1 << 30), row_bytes=1.0)
+    assert "more than" not in words(fits, "bucket")
+    assert "more than the 3.0 GB" in words(replace(fits, rows=fits.rows + 4096), "bucket")
+
+
+def test_the_choice_for_a_table_beyond_the_most_buckets_says_so() -> None:
+    why = advise(TableProfile(rows=100_000_000_000, row_bytes=461.8, partitions=0)).why
+    assert "42.0 TB in all make 4096 buckets of 10.5 GB, more than the 3.0 GB advised" in why
+    small = advise(TableProfile(rows=100_000_000, row_bytes=100, partitions=0)).why
+    assert "64 buckets of 149 MB, with room to grow to 3.0 GB each" in small
+
+
+@pytest.mark.parametrize(
+    ("index", "reason"),
+    [
+        ("record", "a key may have rows in several partition paths"),
+        ("global_simple", "a key may have rows in several partition paths"),
+        ("consistent", "for merge-on-read tables alone"),
+        ("hbase", "a key may have rows in several partition paths"),
+    ],
+)
+def test_an_index_that_does_not_fit_says_why(index: str, reason: str) -> None:
+    ranking = rank(PLAIN, NAMES)
+    assert f"does not fit: {ranking.candidates[-1].obstacle}" in str(ranking)
+    assert reason in words(PLAIN, index).partition("\n")[0]
+    row = next(row for row in ranking.to_arrow().to_pylist() if row["index"] == index)
+    assert not row["fits"]
+    assert row["why"].startswith("does not fit: ")
+    assert "names no HBase server" in words(replace(PLAIN, unique=True), "hbase")
+    assert "does not fit" not in words(replace(PLAIN, unique=True, mor=True, served=True), index)
+
+
+def test_the_first_load_is_no_typical_batch() -> None:
+    rows = data(10_000)
+    table = lakebed.load("memory://ranking/loads", rows, key="id")
+    alone = table.indexes.advise().workload
+    assert alone.batch <= 1_000
+    assert "no commit after the first load: a batch is taken to be a hundredth of the rows" in alone.sources
+    table.bulk_insert(pa.table({"id": list(range(10_000, 15_000)), "city": ["c"] * 5_000, "x": [0] * 5_000}))
+    assert table.indexes.advise().workload.batch <= 1_000
+    for count in (30, 10, 20):
+        table.upsert(data(count))
+    later = table.indexes.advise().workload
+    assert (later.batch, later.known) == (20, 1.0)
+    assert any("the last 3 commits after the first load: 20 rows each" in source for source in later.sources)

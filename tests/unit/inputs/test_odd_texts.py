@@ -12,7 +12,7 @@ import lakebed
 from lakebed.errors import InvalidRecord
 from lakebed.ingestion.json_messages import decode_json
 from lakebed.ingestion.sources.files import FilesSource
-from lakebed.inputs.csv_rows import read_csv_rows
+from lakebed.inputs.csv_rows import TextSettings, csv_text
 from lakebed.inputs.json_rows import read_json_rows
 from support.odd_texts import OddText, csv_differences, is_empty, json_differences, odd_csv, odd_json
 
@@ -97,7 +97,7 @@ DECIMALS = {"d": pa.decimal128(5, 2), "e": pa.decimal128(38, 2)}
 def test_a_decimal_with_more_digits_than_its_column_is_refused_in_every_text() -> None:
     for text in TOO_WIDE:
         with pytest.raises(InvalidRecord, match=r"f, line 3, column d: '.*' is no decimal128"):
-            read_csv_rows(f"d,v\n999.99,1\n{text},2\n".encode(), "f", DECIMALS, None)
+            csv_text(f"d,v\n999.99,1\n{text},2\n".encode(), "f", DECIMALS, TextSettings()).table()
         for value in (text, f'"{text}"'):
             line = f'{{"d":{value}}}'.encode()
             with pytest.raises(InvalidRecord, match=r"column d: .* is no decimal128"):
@@ -109,6 +109,6 @@ def test_a_decimal_with_more_digits_than_its_column_is_refused_in_every_text() -
             nested = [b'{"l":[%s,{"d":2}]}' % one for one in (line, b'{"d":1}')]
             assert decode_json(pa.array(nested, pa.binary()), inside).numbers.tolist() == [1], value
     with pytest.raises(InvalidRecord, match="column e"):
-        read_csv_rows(b"e\n" + b"9" * 38 + b"\n", "f", DECIMALS, None)
-    rows = read_csv_rows(b"d\n-999.99\n999.99\n", "f", DECIMALS, None)
+        csv_text(b"e\n" + b"9" * 38 + b"\n", "f", DECIMALS, TextSettings()).table()
+    rows = csv_text(b"d\n-999.99\n999.99\n", "f", DECIMALS, TextSettings()).table()
     assert [str(value) for value in rows["d"].to_pylist()] == ["-999.99", "999.99"]

@@ -359,3 +359,36 @@ def test_a_stream_that_is_made_again_for_each_reader_is_taken_again() -> None:
     assert table.upsert(rows).inserted == 2
     assert table.upsert(rows).updated == 2
     assert table.delete(rows).deleted == 2
+
+
+NANOS = pa.array([None, 1_234_567_890_123_456_000, 1_234_567_890_123_456_789, -1], pa.timestamp("ns"))
+
+
+def fine_times(form: str) -> Any:
+    table = pa.table({"id": [1, 2, 3, 4], "t": NANOS})
+    if form == "pandas":
+        return table.to_pandas()
+    return table if form == "table" else table.to_reader(1)
+
+
+@pytest.mark.parametrize("form", ["table", "pandas", "reader", "spooled"])
+def test_nanoseconds_that_are_cut_are_a_warning(
+    form: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if form == "spooled":
+        monkeypatch.setattr("lakebed.inputs.base.TABLE_BYTES", 0)
+    target = lakebed.create(fresh(), pa.schema([("id", pa.int64()), ("t", pa.timestamp("us"))]), key="id")
+    target.upsert(fine_times(form))
+    (warning,) = caplog.messages
+    assert "column t of table" in warning
+    assert "2009-02-13 23:31:30.123456789" in warning
+    micros = target.to_arrow().sort_by("id")["t"].cast(pa.int64()).to_pylist()
+    assert micros == [None, 1_234_567_890_123_456, 1_234_567_890_123_456, -1]
+
+
+def test_times_of_whole_microseconds_are_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    lakebed.load(fresh(), pa.table({"id": [1, 2], "t": NANOS.slice(0, 2)}), key="id")
+    lakebed.load(fresh(), pa.table({"id": [1], "t": pa.array([1], pa.timestamp("us"))}), key="id")
+    assert caplog.messages == []
+    lakebed.load(fresh(), pa.table({"id": [1, 2, 3, 4], "t": NANOS}), key="id")
+    assert len(caplog.messages) == 1

@@ -12,6 +12,8 @@ import sqlglot
 
 import lakebed
 from lakebed.errors import InvalidOption
+from lakebed.operations import delete as delete_module
+from lakebed.operations.delete import MAX_LOOKED_UP
 from lakebed.table import Table
 
 ROWS = pa.table({"id": ["true", "b", "c"], "city": ["x", "x", "y"], "v": [1, 2, 3]})
@@ -144,3 +146,72 @@ def test_counts_of_deletes_mean_the_same_for_every_index(kind: Literal["cow", "m
         absent = table.delete(["gone", "lost"])
         assert (absent.rows, absent.deleted or 0) == (2, 0)
         assert absent.unchanged == (0 if absent.deleted is None else 2)
+
+
+KINDS_AND_INDEXES = [("cow", "simple"), ("mor", "simple"), ("cow", "bucket"), ("cow", "record")]
+
+
+def _numbered(name: str, kind: str, index: str) -> lakebed.Table:
+    options: dict[str, Any] = {"buckets": 2} if index == "bucket" else {}
+    uri = f"memory://deletes/{name}-{kind}-{index}"
+    table = lakebed.create(uri, {"id": [1], "v": [1]}, key="id", type=kind, index=index, **options)
+    table.upsert({"id": [1, 2, 3], "v": [1, 2, 3]})
+    return table
+
+
+@pytest.mark.parametrize(("kind", "index"), KINDS_AND_INDEXES)
+def test_a_delete_that_finds_nothing_makes_no_commit(kind: str, index: str) -> None:
+    table = _numbered("nothing", kind, index)
+    before, files = [str(i) for i in table.timeline], list(table.opened.storage.list(""))
+    selectors: list[dict[str, Any]] = [
+        {"keys": [98, 99]},
+        {"keys": [{"id": 98}, {"id": 99}]},
+        {"keys": pa.table({"id": [98, 99]})},
+        {"keys": lakebed.KeyText(["98", "99"])},
+        {"where": "id > 50"},
+        {"where": "v is null", "message": "tidy"},
+    ]
+    for selector in selectors:
+        done = table.delete(**selector)
+        assert (done.instant, done.deleted, done.files) == ("", 0, ())
+        assert done.unchanged == (0 if "where" in selector else 2)
+        assert "so there is no commit" in str(done)
+        assert table.changes(done.checkpoint).to_arrow().num_rows == 0
+    assert [str(i) for i in table.timeline] == before
+    assert list(table.opened.storage.list("")) == files
+    assert table.delete([3, 99]).deleted == 1
+    assert table.delete(where="id = 2 or id > 50").deleted == 1
+    assert table.to_arrow()["id"].to_pylist() == [1]
+
+
+def test_a_delete_that_records_more_than_rows_makes_a_commit() -> None:
+    table = _numbered("records", "cow", "simple")
+    assert table.delete([99], metadata={"position": "7"}).instant
+    assert table.delete([99], once=lakebed.Once("stream", 3)).instant
+    assert table.delete([99], once=lakebed.Once("stream", 3)).skipped
+    assert [commit.metadata for commit in table.versions][-2] == '{"position": "7"}'
+
+
+@pytest.mark.parametrize("count", [MAX_LOOKED_UP, MAX_LOOKED_UP + 1])
+def test_keys_are_looked_up_before_a_delete_begins_up_to_a_number(count: int) -> None:
+    table = _numbered(f"many-{count}", "cow", "simple")
+    done = table.delete(list(range(10, 10 + count)))
+    assert bool(done.instant) == (count > MAX_LOOKED_UP)
+    assert (done.deleted, done.unchanged) == (0, count)
+    assert table.delete(list(range(3, 3 + count))).deleted == 1
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2]
+
+
+def test_rows_that_come_between_the_look_and_the_delete_are_deleted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = _numbered("between", "cow", "simple")
+
+    def first_another(context: Any, verb: Any) -> Any:
+        found = looked_up(context, verb)
+        lakebed.open(table.uri).upsert({"id": [4], "v": [9]})
+        return found
+
+    looked_up = delete_module._looked_up  # pyright: ignore[reportPrivateUsage]
+    with monkeypatch.context() as patch:
+        patch.setattr(delete_module, "_looked_up", first_another)
+        assert table.delete(where="v >= 3").deleted == 2
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2]

@@ -148,7 +148,7 @@ def test_queries_know_new_columns_of_a_write_and_the_rows_that_it_replaces() -> 
 
 def test_a_query_that_cannot_be_run_names_itself_and_nothing_is_committed() -> None:
     t = created()
-    with pytest.raises(InvalidOption, match="'select nothing from <TABLE_NAME>' cannot be run.*nothing"):
+    with pytest.raises(InvalidOption, match=r"'select nothing from <TABLE_NAME>' cannot be run.*nothing"):
         t.delete([1], options=single("select nothing from <TABLE_NAME>#1"))
     assert t.count() == 3
     assert leftovers(URI) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -31,6 +32,11 @@ def test_overwrites_and_dropped_partitions_count_the_rows_that_went(make: Make, 
     assert ": no rows written (0 files, 0 B, 1 file group with 5 rows replaced" in str(gone)
     assert table.insert_overwrite(rows((0, "c0", "new", 3)), "table").replaced_rows == 1
     assert table.upsert(rows((0, "c0", "new", 4))).replaced_rows == 0
+
+
+def unaligned(html: str) -> str:
+    """A table of a notebook without the sides of its cells."""
+    return re.sub(r' style="text-align:\w+"', "", html)
 
 
 def test_a_damaged_file_does_not_keep_its_partition(make: Make) -> None:
@@ -106,8 +112,8 @@ def test_a_notebook_shows_the_first_rows_of_a_read(make: Make, count: int) -> No
     for read in (table.scan(), table.changes("000"), table.scan().limit(20)):
         shown = read._repr_html_()
         assert shown.startswith(f"<pre>{html.escape(read.explain(), quote=False)}</pre><table>")
-        assert shown.count("<tr><td>") == 10
-        assert "<td>&lt;3&gt;</td>" in shown
+        assert shown.count("<tr><td ") == 10
+        assert ">&lt;3&gt;</td>" in shown
         assert ("the first 10 rows; to_arrow() reads all" in shown) == (count > 10)
 
 
@@ -116,7 +122,7 @@ def test_a_notebook_shows_what_changed_of_each_row_of_a_change_log(make: Make) -
     table.upsert(rows((1, "c0", "<a>", 1), (2, "c0", "b", 1)))
     table.upsert(rows((1, "c0", "c", 2)))
     table.delete([2])
-    shown = table.cdc("000")._repr_html_()
+    shown = unaligned(table.cdc("000")._repr_html_())
     first, second, third = (instant.time for instant in table.timeline)
     expected = [
         f"<td>i</td><td>{first}</td><td>1</td><td>c0</td><td>&lt;a&gt;</td><td>1</td>",
@@ -125,7 +131,7 @@ def test_a_notebook_shows_what_changed_of_each_row_of_a_change_log(make: Make) -
     ]
     assert [row for row in expected if row not in shown] == []
     assert shown.startswith("<pre>changes of ")
-    texts = table.cdc("000", images="json")._repr_html_()
+    texts = unaligned(table.cdc("000", images="json")._repr_html_())
     assert texts.count("<tr><td>") == 4
 
 
@@ -135,7 +141,7 @@ def test_properties_print_a_line_each(make: Make) -> None:
     lines = repr(properties).splitlines()
     assert [line.split()[0] for line in lines] == sorted(properties)
     assert properties["hoodie.table.version"] == "9"
-    assert f"<td>{table.name}</td>" in properties._repr_html_()
+    assert f"<td>{table.name}</td>" in unaligned(properties._repr_html_())
     assert properties == dict(properties)
 
 
@@ -165,7 +171,7 @@ def test_files_and_their_skew_show_the_top_and_say_how_many_more(make: Make, mon
     monkeypatch.setattr("lakebed.table_views._PREVIEWED", 3)
     for view in (table.files, table.files.skew()):
         assert repr(view).splitlines()[-1] == "the first 3 of 5, 2 more; to_arrow() has all"
-        assert view._repr_html_().count("<tr><td>") == 3
+        assert unaligned(view._repr_html_()).count("<tr><td>") == 3
         assert "the first 3 of 5, 2 more" in view._repr_html_()
     monkeypatch.setattr("lakebed.table_views._PREVIEWED", 5)
     assert "more" not in repr(table.files) + repr(table.files.skew())
@@ -180,7 +186,7 @@ def test_features_print_as_a_table(make: Make) -> None:
         "metadata table  yes   yes",
         "merge-on-read   yes   yes",
     ]
-    assert "<tr><td>merge-on-read</td><td>yes</td><td>yes</td><td></td></tr>" in features._repr_html_()
+    assert "<tr><td>merge-on-read</td><td>yes</td><td>yes</td><td></td></tr>" in unaligned(features._repr_html_())
     assert [f.name for f in features] == [features[0].name, features[1].name] == ["metadata table", "merge-on-read"]
     assert len(features) == 2
 
@@ -229,8 +235,8 @@ def test_a_bulk_insert_counts_no_duplicates_and_one_that_leaves_stored_keys_out_
     table = make(index="simple")
     done = table.bulk_insert(rows((1, "c0", "a", 1)))
     assert done.duplicates is None
-    assert "<th>duplicates</th>" in done._repr_html_()
-    assert "<td>not looked up</td>" in done._repr_html_()
+    assert "<th>duplicates</th>" in unaligned(done._repr_html_())
+    assert "<td>not looked up</td>" in unaligned(done._repr_html_())
     assert "duplicates" not in str(done)
     drop = {"hoodie.datasource.write.insert.drop.duplicates": True}
     done = table.insert(rows((4, "c0", "a", 1), (1, "c0", "a", 1)), options=drop)

@@ -108,7 +108,7 @@ def test_a_difference_prints_its_counts_and_first_rows(table: lakebed.Table) -> 
         "update  note: None -> 'c'",
         "delete  {'id': 2, 'n': nan, 'note': 'b'}",
     ]
-    assert "<td>insert</td>" in table.diff(1)._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert ">insert</td>" in table.diff(1)._repr_html_()  # pyright: ignore[reportPrivateUsage]
 
 
 def test_columns_bound_what_is_compared(table: lakebed.Table) -> None:

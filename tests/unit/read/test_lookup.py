@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, InvalidRecord
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.properties.file import load_table_config
@@ -163,8 +164,9 @@ def test_huge_row_groups_are_read_by_batches(tmp_path: Path, monkeypatch: pytest
 def test_keys_of_another_type_are_named_by_their_type() -> None:
     moments = {"at": [datetime(2026, 1, 1, tzinfo=UTC)]}
     t = lakebed.load("memory://lookup/moments", moments, key="at")
-    with pytest.raises(InvalidOption, match=r"of type timestamp\[us, tz=UTC\]: '2026-01-01' is no timestamp"):
-        t.get(["2026-01-01"])
+    for key, problem in (("never", "'never'"), (datetime(2026, 1, 1), r"datetime\.datetime\(2026, 1, 1, 0, 0\)")):
+        with pytest.raises(InvalidOption, match=rf"of type timestamp\[us, tz=UTC\]: {problem} is no timestamp"):
+            t.get([key])
     assert t.get([datetime(2027, 1, 1, tzinfo=UTC)]).num_rows == 0
 
 
@@ -188,10 +190,69 @@ def test_an_error_about_keys_of_another_type_shows_a_stored_key(kind: pa.DataTyp
         table.get(["x"])
     assert "A stored key is" not in str(empty.value)
     table.upsert(rows)
-    stored = table.scan(["_hoodie_record_key"]).to_arrow()["_hoodie_record_key"].to_pylist()
+    first = {"int64": "20000", "date32[day]": "2024-10-04"}.get(str(kind), "1970-01-01 00:00:00.020000")
+    stored = f"{first}Z" if "UTC" in str(kind) else first
     for call in (table.get, table.delete, table.locate):
         with pytest.raises(
             InvalidOption, match=f"do not fit the key column 'at' of type {kind}".replace("[", r"\[")
         ) as raised:
             call(["2026-01-01 x"])
-        assert f"A stored key is {min(stored)!r}." in raised.value.hint
+        assert f"A stored key is {stored!r}." in raised.value.hint
+
+
+TIMES = [datetime(2024, 1, 1), datetime(2024, 1, 2, 5, 30)]
+KINDS = [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("ms"), pa.date32()]
+
+
+def _by_day(name: str, kind: pa.DataType) -> lakebed.Table:
+    """A table whose key is a time, and a table of the same rows whose key also has a text, both in memory."""
+    at = pa.array(TIMES, pa.timestamp("us")).cast(kind, safe=False)
+    return lakebed.load(f"memory://lookup/{name}-{abs(hash(str(kind)))}", pa.table({"at": at, "v": [1, 2]}), key="at")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("key", ["2024-01-01", date(2024, 1, 1)])
+def test_a_key_of_time_is_given_as_a_date_or_a_text(kind: pa.DataType, key: Any) -> None:
+    table = _by_day("dates", kind)
+    for keys in ([key], pa.table({"at": [key]}), {"at": [key]}, [{"at": key}], pa.array([key])):
+        assert table.get(keys)["v"].to_pylist() == [1]
+    assert table.exists([key, key]).to_pylist() == [True, True]
+    assert table.locate([key]).num_rows == 1
+    assert [one.after["v"] for one in table.history([key]) if one.after] == [1]
+    if not pa.types.is_date(kind):
+        assert table.get(["2024-01-02 05:30", "2024-01-02T05:30:00"])["v"].to_pylist() == [2]
+    assert table.delete([key]).deleted == 1
+    assert table.to_arrow()["v"].to_pylist() == [2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_deleted_and_erased_by_dates(kind: pa.DataType) -> None:
+    table = _by_day("erased", kind)
+    assert table.erase([date(2024, 1, 1)]).tables[0].rows == 1
+    assert table.to_arrow()["v"].to_pylist() == [2]
+    other = _by_day("deleted", kind)
+    assert other.delete(["2024-01-01", "1999-01-01"]).deleted == 1
+    assert other.to_arrow()["v"].to_pylist() == [2]
+
+
+def test_dates_are_parts_of_keys_of_several_columns() -> None:
+    rows = pa.table({"name": ["a", "b"], "at": pa.array(TIMES, pa.timestamp("us")), "v": [1, 2]})
+    table = lakebed.load("memory://lookup/several-with-dates", rows, key=["name", "at"])
+    for key in (("a", "2024-01-01"), ("a", date(2024, 1, 1)), ("a", TIMES[0])):
+        assert table.get([key])["v"].to_pylist() == [1]
+    with pytest.raises(
+        InvalidOption, match=r"'never' is no timestamp.* A stored key is 'name:a,at:2024-01-01 00:00:00'"
+    ):
+        table.get([("a", "never")])
+
+
+@pytest.mark.parametrize("key", ["2024-01-01T00:00:00Z", datetime(2024, 1, 1, tzinfo=UTC), 5, "never"])
+def test_what_is_no_local_time_is_no_key_of_local_times(key: Any) -> None:
+    with pytest.raises(InvalidOption, match=r"do not fit the key column 'at'.* A stored key is '2024-01-01 00:00:00'"):
+        _by_day(f"local-{key}".replace(":", "").replace(" ", ""), pa.timestamp("us")).get([key])
+
+
+def test_a_repeated_key_of_time_is_shown_as_a_time() -> None:
+    rows = pa.table({"at": pa.array([TIMES[1]] * 2, pa.timestamp("us")), "v": [1, 2]})
+    with pytest.raises(InvalidRecord, match="2 rows have the key '2024-01-02 05:30:00'"):
+        lakebed.load("memory://lookup/repeated-time", rows, key="at")

@@ -134,3 +134,71 @@ def test_a_wrong_name_names_the_nearest(make: Make, call: Any, error: type[Lakeb
         call(table)
     assert hint in raised.value.hint, raised.value
     assert content(table) == [(1, "c", "a", 10), (2, "d", "b", 10)]
+
+
+def _rides(name: str) -> Table:
+    rides = {"id": ["a", "b"], "city": ["rome", "oslo"], "fare": [9.5, 1.0]}
+    return lakebed.load(f"memory://column-names/{name}", rides, key="id")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "city = rome",
+        "city != rome",
+        "city = rome and fare > 1",
+        "fare > 1 and city == rome",
+        "city in (oslo, rome) or city in (rome)",
+        "city like rome",
+        "upper(city) = rome",
+        "rome = city",
+        "city between 'a' and rome",
+    ],
+)
+def test_a_text_without_quotes_is_named_as_one(condition: str) -> None:
+    table = _rides(f"unquoted-{abs(hash(condition))}")
+    calls: list[Callable[[], Any]] = [
+        lambda: table.count(where=condition),
+        lambda: table.delete(where=condition),
+        lambda: table.update({"fare": "1"}, where=condition),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidOption) as refused:
+            call()
+        assert refused.value.hint in ("A text is written in quotes: 'rome'.", "A text is written in quotes: 'oslo'.")
+    assert table.count() == 2
+
+
+def test_a_value_without_quotes_is_named_as_a_text() -> None:
+    table = _rides("unquoted-value")
+    with pytest.raises(InvalidOption, match="A text is written in quotes: 'bern'"):
+        table.update({"city": "bern"}, where="id = 'a'")
+    with pytest.raises(InvalidOption, match="A text is written in single quotes: 'rome'"):
+        lakebed.sql("select * from t where city = rome", {"t": table})
+    with pytest.raises(InvalidOption, match="with texts in quotes"):
+        table.count(where="city = New York")
+
+
+@pytest.mark.parametrize(
+    ("condition", "hint"),
+    [
+        ("fair > 1", "Did you mean 'fare'?"),
+        ("citi = 'rome'", "Did you mean 'city'?"),
+        ("fare = fair", "Did you mean 'fare'? Otherwise a text is written in quotes: 'fair'."),
+        ("bern is null", "The columns are _hoodie_commit_time"),
+    ],
+)
+def test_a_name_that_is_nearly_a_columns_name_is_named_as_a_typo(condition: str, hint: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        _rides(f"typo-{abs(hash(condition))}").count(where=condition)
+    assert refused.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("one", "once"), ("retry", "retries"), ("on", None), ("source", None), ("select", None), ("partition", "partial")],
+)
+def test_only_a_near_argument_is_suggested(name: str, near: str | None) -> None:
+    with pytest.raises(TypeError) as refused:
+        _rides(f"argument-{name}").upsert({}, **{name: 1})
+    assert ("did you mean" in str(refused.value)) == (near is not None)

@@ -26,7 +26,7 @@ from lakebed.services.driver import NothingToDo, run_plan
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import Mutation
-from lakebed.timeline.bodies.plans import CleanPlan, encode_clean_plan
+from lakebed.timeline.bodies.plans import CleanPlan, clean_body
 from lakebed.timeline.history import last_clean
 from lakebed.timeline.instants import format_time, parse_time
 from lakebed.timeline.transitions import TimelineWriter
@@ -473,7 +473,7 @@ def test_a_plan_deletes_only_files_of_its_folders(plain: Make) -> None:
     storage.write("a/notes.txt", b"kept")
     hostile = {".hoodie": ["precious_1-0-1_2.parquet", "hoodie.properties"], "../a": [name], "a": ["notes.txt"]}
     time = str(int(timeline(table).greatest_time) + 1)
-    body = encode_clean_plan(storage.url(), CleanPlan(hostile, partitions=("..", ".hoodie", "")))
+    body = clean_body(storage.url(), CleanPlan(hostile, partitions=("..", ".hoodie", ""))).encode()
     TimelineWriter(storage, timeline(table).config).request(Action.CLEAN, time, body)
     assert table.maintenance.clean().files == 0
     assert storage.read(".hoodie/precious_1-0-1_2.parquet") == storage.read("a/notes.txt") == b"kept"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -180,7 +181,7 @@ def test_comments_are_listed_and_stay_with_their_columns():
         "house.number": "of the house",
     }
     assert repr(table.columns).splitlines()[1].split() == ["price", "DOUBLE", "True", "in", "euro"]
-    assert "<td>in euro</td>" in table.columns._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert ">in euro</td>" in table.columns._repr_html_()  # pyright: ignore[reportPrivateUsage]
     table.columns.comment("price", "")
     assert next(c.comment for c in table.columns) == ""
 
@@ -202,7 +203,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "loses digits": (lambda t: t.columns.widen("stops", "float"), "does not keep all of its values"),
     "renamed field": (lambda t: t.columns.rename("home.street", "home.road"), "found by their names"),
     "without a place": (lambda t: t.columns.move("fare"), "after"),
-    "unreadable by Hudi": (lambda t: t.columns.add("at", "timestamp_ntz"), "real Hudi cannot read"),
+    "unreadable by Hudi": (lambda t: t.columns.add("at", "timestamp_ntz", first=True), "real Hudi cannot read"),
 }
 
 
@@ -307,3 +308,44 @@ def test_a_write_that_began_before_the_change_is_a_conflict(monkeypatch: pytest.
     with pytest.raises(CommitConflict, match="changed the table's schema"):
         upserted(table, fare=1.0, ts=2)
     assert rows(table, "price") == [{"price": 9.5}, {"price": 12.0}, {"price": None}]
+
+
+@pytest.mark.parametrize(("version", "kind", "index"), KINDS)
+def test_a_column_is_added_to_a_table_with_local_times(version: int, kind: str, index: str):
+    at = pa.array([datetime(2024, 1, 1), None, datetime(2024, 1, 3)], pa.timestamp("us"))
+    local = ROWS.append_column("at", at)
+    buckets: dict[str, Any] = {"buckets": 1} if index == "bucket" else {}
+    table = lakebed.create(
+        f"memory://columns/local-{next(NUMBERS)}",
+        local,
+        key="id",
+        partition_by="city",
+        ordering="ts",
+        type=kind,
+        index=index,
+        table_version=version,
+        **buckets,
+    )
+    table.upsert(local)
+    before = table.timeline.last
+    table.columns.add("note", "string", comment="free text")
+    table.columns.add("left_at", "timestamp_ntz")
+    assert table.schema.names == [*local.column_names, "note", "left_at"]
+    (row,) = table.get([1]).to_pylist()
+    table.upsert(
+        pa.Table.from_pylist([{**row, "note": "late", "left_at": datetime(2024, 2, 1), "ts": 2}], table.schema)
+    )
+    expected = [{**old, "note": None, "left_at": None} for old in local.to_pylist()]
+    expected[0] |= {"note": "late", "left_at": datetime(2024, 2, 1), "ts": 2}
+    assert rows(table) == expected
+    assert rows(table, "note", where="note = 'late'") == [{"note": "late"}]
+    if kind == "mor":
+        table.maintenance.compact()
+    table.maintenance.cluster(sort_columns=["fare"])
+    assert rows(table) == expected
+    assert before is not None
+    assert rows(table, as_of=before.time) == local.to_pylist()
+    assert lakebed.open(table.uri).schema.names == table.schema.names
+    for change in (lambda: table.columns.rename("fare", "price"), lambda: table.columns.add("x", "int", first=True)):
+        with pytest.raises(LakebedError, match=r"real Hudi cannot read.*t\.columns\.add\(name, type\)"):
+            change()

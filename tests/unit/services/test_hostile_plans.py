@@ -17,7 +17,7 @@ from lakebed.errors import LakebedError
 from lakebed.model import Action, Instant, State
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.timeline.bodies.plans import CleanPlan, encode_clean_plan
+from lakebed.timeline.bodies.plans import CleanPlan, clean_body
 from lakebed.timeline.bodies.rollback import RollbackPlan, encode_restore_plan, encode_rollback_plan, encode_savepoint
 from lakebed.timeline.transitions import TimelineWriter
 from support.write_tables import rows
@@ -116,7 +116,7 @@ def savepoint(place: Place, folder: str) -> None:
 
 def clean(place: Place, folder: str) -> None:
     plan = CleanPlan({folder: [BASE, LOG, f"../{BASE}"]}, partitions=(folder,))
-    place.writer.request(Action.CLEAN, LATER, encode_clean_plan("file:///", plan))
+    place.writer.request(Action.CLEAN, LATER, clean_body("file:///", plan).encode())
 
 
 HOSTILE = (rollback_of_a_dead_writer, rollback_of_no_instant, restore, savepoint, clean)

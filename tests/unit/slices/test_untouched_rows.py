@@ -54,8 +54,8 @@ def check(uri: str) -> tuple[int, int]:
         REPLACEMENTS.clear()
         LOG_ROWS.clear()
         stays = rows = expected.slice(0, 0)
-        for _ in range(2):
-            touched = TouchedSlice(reader, file_slice, base, names, schema)
+        for caches_keys in (False, False, True, True):
+            touched = TouchedSlice(reader, file_slice, base, names, schema, caches_keys=caches_keys)
             stored = table_of(read_base_file(snapshot.storage, base.path, base.size, names), schema)
             stays = stored.filter(pa.array(~touched.flags()))
             rows = table_of(touched.log_rows(), schema)

@@ -350,3 +350,18 @@ def test_the_command_line_merges_and_updates(tmp_path: Path, capsys: pytest.Capt
     )
     assert invoke(["sql", f"delete from '{uri}' where id = 1"]) == 0
     assert visible_rows(lakebed.open(uri)) == [(2, "m!", 41.0)]
+
+
+def test_a_statement_notes_its_message_and_metadata(tmp_path: Path) -> None:
+    table = lakebed.create(str(tmp_path / "t"), {"id": [1], "city": ["Oslo"]}, key="id")
+    table.upsert({"id": [1, 2], "city": ["Oslo", "Rome"]})
+    note = {"message": "a rename", "metadata": {"ticket": "OPS-7"}}
+    lakebed.sql("update t set city = 'Bonn' where id = 1", {"t": table}, **note)
+    lakebed.sql("delete from t where id = 2", {"t": table}, message="gone")
+    lakebed.sql("insert into t values (3, 'Graz')", {"t": table})
+    notes = [(one["message"], one["metadata"]) for one in table.versions.to_arrow().to_pylist()]
+    assert notes == [(None, None), ("a rename", '{"ticket": "OPS-7"}'), ("gone", None), (None, None)]
+    for wrong in ({"message": 7}, {"metadata": "ticket"}):
+        with pytest.raises(InvalidOption, match="not"):
+            lakebed.sql("delete from t", {"t": table}, **wrong)
+    assert table.count() == 2

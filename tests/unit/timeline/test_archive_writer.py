@@ -32,11 +32,11 @@ from lakebed.timeline.bodies.encoding import schema_text
 from lakebed.timeline.bodies.plans import (
     CleanPlan,
     CompactionPlan,
+    clean_body,
     clean_files,
+    compaction_body,
     compaction_operations,
     encode_clean_metadata,
-    encode_clean_plan,
-    encode_compaction_plan,
 )
 from lakebed.timeline.bodies.rollback import (
     RollbackPlan,
@@ -293,9 +293,9 @@ def test_files_of_the_history_become_one_up_to_a_number_of_bytes(limit: int, mon
 @pytest.mark.parametrize("version", VERSIONS)
 def test_plans_and_results_of_services(version: int) -> None:
     table = Table(version)
-    plan = encode_compaction_plan(CompactionPlan((FileSlice("p", "f", "1", None),)))
+    plan = compaction_body(CompactionPlan((FileSlice("p", "f", "1", None),))).encode()
     compaction = table.add(Action.COMPACTION, plan)
-    clean_plan = encode_clean_plan("file:///t", CleanPlan({"p": ["gone"]}))
+    clean_plan = clean_body("file:///t", CleanPlan({"p": ["gone"]})).encode()
     clean = table.add(Action.CLEAN, clean_plan, completed=encode_clean_metadata("1", decode_action(clean_plan), 5))
     target = Instant("1", Action.DELTACOMMIT, compaction.state)
     undone = encode_rollback_metadata("file:///t", RollbackPlan(target, ("p/f",)), "2", [], 1)
@@ -339,7 +339,7 @@ def test_a_pending_replacecommit_has_its_own_fields_in_the_log_archive() -> None
     table = Table(6)
     profile = encode_commit(CommitMetadata("INSERT_OVERWRITE"), 6, Action.COMMIT)
     instant = table.add(Action.REPLACECOMMIT, encode_requested_replace("DELETE_PARTITION"), inflight=profile)
-    plan = encode_clean_plan("file:///t", CleanPlan({"p": ["gone"]}))
+    plan = clean_body("file:///t", CleanPlan({"p": ["gone"]})).encode()
     clean = table.add(Action.CLEAN, plan, completed=encode_clean_metadata("1", decode_action(plan), 5))
     commits = [table.add(Action.COMMIT) for _ in range(3)]
     archive(table.timeline, [instant, clean, *commits], held)

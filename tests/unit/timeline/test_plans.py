@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
+import lakebed
 from lakebed.format.avro.encoder import avro_header, read_avro_file
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.timeline.bodies.encoding import schema_text
 from lakebed.timeline.bodies.plans import (
     CleanPlan,
     CompactionPlan,
+    clean_body,
     clean_files,
+    clustering_body,
+    compaction_body,
     compaction_operations,
     encode_clean_metadata,
-    encode_clean_plan,
-    encode_compaction_plan,
 )
 from lakebed.timeline.bodies.rollback import decode_action
 from support.golden_tables import golden, golden_tables
@@ -53,7 +57,7 @@ def test_cleans_are_encoded_as_hudi_has_them() -> None:
         partition = next(iter(clean_files(plan)))
         root = root.rpartition("/")[0].removesuffix("/" + partition)
         again = CleanPlan(clean_files(plan), first, plan["lastCompletedCommitTimestamp"])
-        found = read_avro_file(encode_clean_plan(f"file://{root}", again))
+        found = read_avro_file(clean_body(f"file://{root}", again).encode())
         if not plan["partitionsToBeDeleted"] and not plan["extraMetadata"]:
             assert found == plan
     assert compared
@@ -66,7 +70,7 @@ def test_compaction_plans_are_encoded_as_hudi_has_them() -> None:
         plan = decode_action(body)
         assert avro_header(body).schema == schema_text("HoodieCompactionPlan")
         slices = [_slice(entry) for entry in plan["operations"]]
-        ours = read_avro_file(encode_compaction_plan(CompactionPlan(tuple(slices))))
+        ours = read_avro_file(compaction_body(CompactionPlan(tuple(slices))).encode())
         operations = compaction_operations(plan)
         assert [(o.partition, o.file_id, o.instant) for o in operations] == [
             (s.partition, s.file_id, s.instant) for s in slices
@@ -81,7 +85,7 @@ def test_log_compaction_plans_are_encoded_as_hudi_has_them() -> None:
     for _, body in bodies("v9_mor_log_compaction", ".logcompaction.requested"):
         plan = decode_action(body)
         slices = tuple(_slice(entry) for entry in plan["operations"])
-        assert read_avro_file(encode_compaction_plan(CompactionPlan(slices, is_log_compaction=True))) == plan
+        assert read_avro_file(compaction_body(CompactionPlan(slices, is_log_compaction=True)).encode()) == plan
 
 
 def _slice(entry: dict[str, object]) -> FileSlice:
@@ -106,3 +110,28 @@ def _slice(entry: dict[str, object]) -> FileSlice:
 @pytest.mark.parametrize("old", [{"filesToBeDeletedPerPartition": {"p": ["/t/p/f"]}}, {}])
 def test_clean_plans_of_old_releases(old: dict[str, object]) -> None:
     assert clean_files(old) == ({"p": ["f"]} if old else {})
+
+
+def test_a_plan_that_is_run_at_once_is_the_one_that_the_timeline_has() -> None:
+    rows = pa.table({"id": range(6), "city": ["a", "b"] * 3, "ts": [1] * 6})
+    off = {"hoodie.compact.inline": False, "hoodie.parquet.small.file.limit": 0}
+    table = lakebed.create(
+        "memory://plans/run_at_once", rows, key="id", partition_by="city", type="mor", properties=off
+    )
+    table.insert(rows)
+    table.insert(pa.table({"id": range(6, 8), "city": ["a", "b"], "ts": [1, 1]}))
+    clustering = table.maintenance.cluster(dry_run=True).plan
+    table.upsert(rows)
+    compaction = table.maintenance.compact(dry_run=True).plan
+    assert compaction is not None
+    assert clustering is not None
+    clean = CleanPlan({"a": ["f"], "b": []}, Instant("1", Action.COMMIT, State.COMPLETED), "2", partitions=("b",))
+    for body in (
+        compaction_body(compaction),
+        compaction_body(replace(compaction, is_log_compaction=True, missing=("a",))),
+        clustering_body("file:///t", clustering),
+        clustering_body("file:///t", replace(clustering, sort_columns=("ts",), layout="ZORDER")),
+        clean_body("file:///t", clean),
+        clean_body("file:///t", replace(clean, earliest=None, consumers=("c",))),
+    ):
+        assert body.record == decode_action(body.encode())

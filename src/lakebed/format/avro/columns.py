@@ -26,6 +26,8 @@ _MORE = np.uint64(0x8080808080808080)
 _SPREAD = tuple((stay, move >> by, by) for stay, move, by in reversed(PACK))
 # So many numbers are encoded one by one: for a few that is a tenth of the work.
 _MAX_ITEMS = 64
+_NOTHING = pa.scalar(b"", pa.binary())
+_NULL_BRANCH = pa.scalar(b"\x00", pa.binary())
 
 
 class AvroCursors:
@@ -279,11 +281,11 @@ def encode_fixed(values: npt.NDArray[Any]) -> pa.BinaryArray:
 
 def encode_nullable(values: pa.BinaryArray, branch: bytes = b"\x02") -> pa.BinaryArray:
     """The union of null and a type: the byte `branch` in front of each value, and one zero byte for a null."""
-    return pc.fill_null(join_pieces([branch, values]), b"\x00")
+    return pc.fill_null(join_pieces([branch, values]), _NULL_BRANCH)
 
 
 def join_pieces(pieces: Sequence[pa.BinaryArray | bytes]) -> pa.BinaryArray:
     """The pieces of each record, concatenated. A piece given as bytes is the same in every record. The result is null
     where a piece is null."""
     columns = [pa.scalar(piece, pa.binary()) if isinstance(piece, bytes) else piece for piece in pieces]
-    return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.binary()))
+    return pc.binary_join_element_wise(*columns, _NOTHING)

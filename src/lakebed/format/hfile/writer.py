@@ -35,6 +35,9 @@ _FIXED_BYTES: Final = 21
 # What is put together at a time: enough blocks for all threads, a small part of a large file's memory.
 _BATCH_BYTES: Final = 8 << 20
 _COMPARATOR: Final = b"org.apache.hudi.io.storage.HoodieHBaseKVComparator"
+_KEY_TAIL: Final = pa.scalar(KEY_TAIL, pa.binary())
+_VERSION: Final = pa.scalar(b"\0", pa.binary())
+_NOTHING: Final = pa.scalar(b"", pa.binary())
 _NOWHERE: Final = 0xFFFFFFFFFFFFFFFF
 
 
@@ -281,8 +284,8 @@ def _entry_bytes(keys: pa.Array, values: pa.Array, key_sizes: Int64s, value_size
     heads["key"], heads["value"], heads["row"] = key_sizes + 12, value_sizes, key_sizes
     offsets = np.arange(0, 10 * len(keys) + 1, 10, dtype=np.int32)
     head = pa.Array.from_buffers(pa.binary(), len(keys), [None, pa.py_buffer(offsets), pa.py_buffer(heads)])
-    tail, version, none = [pa.scalar(part, pa.binary()) for part in (KEY_TAIL, b"\0", b"")]
-    cells = pc.binary_join_element_wise(head, keys.cast(pa.binary()), tail, values.cast(pa.binary()), version, none)
+    parts = head, keys.cast(pa.binary()), _KEY_TAIL, values.cast(pa.binary()), _VERSION
+    cells = pc.binary_join_element_wise(*parts, _NOTHING)
     return cells.buffers()[2]
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakebed.errors import CorruptFile, InvalidOption, InvalidRecord, SchemaConflict
 from lakebed.ingestion.avro_messages import avro_file_rows
-from lakebed.ingestion.columns import typed_columns, union_of
+from lakebed.ingestion.columns import union_of
 from lakebed.ingestion.description import build
 from lakebed.ingestion.json_messages import without_null_types
 from lakebed.ingestion.source import (
@@ -29,6 +29,7 @@ from lakebed.ingestion.source import (
     bad_table,
 )
 from lakebed.ingestion.sources.lines import csv_lines, json_lines
+from lakebed.inputs.csv_rows import TextSettings
 from lakebed.inputs.encodings import check_encoding
 from lakebed.inputs.file_formats import TEXT_FORMATS, DataFile, format_of, reader_of
 from lakebed.inputs.files import FilesSource as RowsOfFiles
@@ -37,6 +38,7 @@ from lakebed.inputs.partition_columns import inferred_type, texts_of, value_of
 from lakebed.inputs.python_rows import type_of
 from lakebed.schema.arrow import check_names
 from lakebed.schema.conversion import readable_texts
+from lakebed.schema.type_names import typed_columns
 from lakebed.secrets import masked_repr
 from lakebed.storage.base import FileInfo, Storage
 
@@ -113,6 +115,7 @@ class FilesSource(IngestSource):
             raise InvalidOption(f"[source] format is {settings.format!r}", hint=f"it is one of {', '.join(FORMATS)}")
         check_encoding(settings.encoding)
         self._settings = settings
+        self.read_uris = (settings.path,)
         self._columns = typed_columns(settings.columns)
 
     @classmethod
@@ -191,7 +194,8 @@ class FilesSource(IngestSource):
             with data.opened() as opened:
                 return avro_file_rows(opened.read(), data.label), []
         try:
-            rows = RowsOfFiles([data], {data.path: {}}, reader_of(kind, types, self._settings.delimiter), types)
+            reader = reader_of(kind, types, TextSettings(self._settings.delimiter))
+            rows = RowsOfFiles([data], {data.path: {}}, reader, types)
             return without_null_types(rows.table()), []
         except (InvalidRecord, CorruptFile, SchemaConflict) as error:
             if kind not in ("csv", "json"):

@@ -17,7 +17,6 @@ import pyarrow as pa
 from lakebed.errors import InvalidOption, SourceError, UnsupportedFeature
 from lakebed.ingestion import debezium
 from lakebed.ingestion.avro_messages import decode_avro
-from lakebed.ingestion.columns import typed_columns
 from lakebed.ingestion.description import build
 from lakebed.ingestion.json_messages import decode_json
 from lakebed.ingestion.messages import Decoded
@@ -25,6 +24,7 @@ from lakebed.ingestion.protobuf_messages import FramedProtobuf, PlainProtobuf
 from lakebed.ingestion.schema_registry import SchemaRegistry
 from lakebed.ingestion.source import BadRow, IngestPoll, IngestSource, bad_table
 from lakebed.ingestion.tombstones import decode_tombstones, in_order
+from lakebed.schema.type_names import typed_columns
 from lakebed.secrets import masked_repr
 
 FORMATS = ("json", "avro", "protobuf", "debezium-json", "debezium-avro")
@@ -133,6 +133,7 @@ class KafkaSource(IngestSource):
             value = getattr(settings, name)
             if value not in allowed:
                 raise InvalidOption(f"[source] {name} is {value!r}", hint=f"it is one of {', '.join(allowed)}")
+        self.read_uris = (f"kafka://{settings.bootstrap.partition(',')[0]}/{settings.topic}",)
         self.deletes_by_key = settings.tombstones == "delete"
         self.moves_rows = settings.format.startswith("debezium")
         if self.deletes_by_key and settings.format.startswith("debezium"):

@@ -12,7 +12,7 @@ from lakebed.errors import InvalidRecord
 from lakebed.ingestion.json_messages import decode_json
 from lakebed.ingestion.messages import BadMessage, NoRow, decode_by_halving
 from lakebed.ingestion.source import RECORD_FAILURE, BadRow
-from lakebed.inputs.csv_rows import mark_of, read_csv_rows
+from lakebed.inputs.csv_rows import TextSettings, csv_text, mark_of
 
 Types = Mapping[str, pa.DataType]
 
@@ -29,10 +29,11 @@ def json_lines(data: bytes, label: str, types: Types) -> tuple[pa.Table, list[Ba
 def csv_lines(data: bytes, label: str, types: Types, delimiter: str | None) -> tuple[pa.Table, list[BadRow]]:
     """The rows and bad lines of a CSV file. Raises `InvalidRecord` if the file has no readable header."""
     header, lines = _records(data, label, delimiter)
-    no_rows = read_csv_rows(header, label, types, delimiter)
+    settings = TextSettings(delimiter)
+    no_rows = csv_text(header, label, types, settings).table()
 
     def rows_of(records: pa.Array) -> pa.Table:
-        rows = read_csv_rows(b"".join([header, *records.to_pylist()]), label, types, delimiter)
+        rows = csv_text(b"".join([header, *records.to_pylist()]), label, types, settings).table()
         if rows.num_rows != len(records):
             raise NoRow("the line is no row of the file's columns")
         return rows

@@ -21,13 +21,13 @@ import pyarrow.types as pt
 import xxhash
 
 from lakebed.errors import InvalidOption, InvalidRecord, SourceError, UnsupportedFeature
-from lakebed.ingestion.columns import typed_columns
 from lakebed.ingestion.description import build
 from lakebed.ingestion.source import IngestPoll, IngestSource
 from lakebed.inputs.inference import has_large
 from lakebed.inputs.python_rows import refuse_values
 from lakebed.schema.arrow import MAX_PRECISION
 from lakebed.schema.assignment import check_finite
+from lakebed.schema.type_names import typed_columns
 from lakebed.secrets import masked_repr
 from lakebed.wording import count_text
 

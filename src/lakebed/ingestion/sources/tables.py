@@ -51,6 +51,7 @@ class TableSource(IngestSource):
         if settings.max_commits < 1:
             raise InvalidOption(f"[source] max_commits is {settings.max_commits}", hint="give 1 or more")
         self._settings = settings
+        self.read_uris = (settings.uri,)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> TableSource:

@@ -107,7 +107,19 @@ def retained_text(consumers: Sequence[str]) -> str:
     return f"; more is retained for {'consumer' if len(consumers) == 1 else 'consumers'} {names}" if consumers else ""
 
 
-def encode_compaction_plan(plan: CompactionPlan) -> bytes:
+@dataclass(frozen=True, slots=True)
+class RequestedBody:
+    """The body of a requested instant of a service: its `record`, with Hudi's field names, of an Avro schema."""
+
+    schema: str
+    record: dict[str, Any]
+
+    def encode(self) -> bytes:
+        """The bytes of the requested file."""
+        return write_avro_file(schema_text(self.schema), self.record)
+
+
+def compaction_body(plan: CompactionPlan) -> RequestedBody:
     """The requested body of a compaction or log compaction."""
     strategy = {"compactorClassName": _LOG_COMPACTOR, "strategyParams": {}, "version": 1}
     record = {
@@ -118,7 +130,7 @@ def encode_compaction_plan(plan: CompactionPlan) -> bytes:
         "preserveHoodieMetadata": plan.is_log_compaction,
         "missingSchedulePartitions": None if plan.missing is None else list(plan.missing),
     }
-    return write_avro_file(schema_text("HoodieCompactionPlan"), record)
+    return RequestedBody("HoodieCompactionPlan", record)
 
 
 def compaction_operations(plan: Mapping[str, Any]) -> list[CompactionOperation]:
@@ -135,7 +147,7 @@ def compaction_operations(plan: Mapping[str, Any]) -> list[CompactionOperation]:
     ]
 
 
-def encode_clean_plan(root: str, plan: CleanPlan) -> bytes:
+def clean_body(root: str, plan: CleanPlan) -> RequestedBody:
     """The requested body of a clean of the table at `root`."""
     earliest = plan.earliest
     paths = {
@@ -157,7 +169,7 @@ def encode_clean_plan(root: str, plan: CleanPlan) -> bytes:
             if values
         },
     }
-    return write_avro_file(schema_text("HoodieCleanerPlan"), record)
+    return RequestedBody("HoodieCleanerPlan", record)
 
 
 def clean_files(plan: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -349,7 +361,7 @@ class PlannedClustering:
     single_file: bool
 
 
-def encode_clustering_plan(root: str, plan: ClusteringPlan) -> bytes:
+def clustering_body(root: str, plan: ClusteringPlan) -> RequestedBody:
     """The requested body of a clustering of the table at `root`."""
     params = {_SORT_COLUMNS: ",".join(plan.sort_columns)} if plan.sort_columns else {}
     if plan.layout != "LINEAR":
@@ -372,7 +384,7 @@ def encode_clustering_plan(root: str, plan: ClusteringPlan) -> bytes:
         "extraMetadata": {},
         "version": _CLUSTERING_PLAN_VERSION,
     }
-    return write_avro_file(schema_text("HoodieRequestedReplaceMetadata"), record)
+    return RequestedBody("HoodieRequestedReplaceMetadata", record)
 
 
 def _strategy(plan: ClusteringPlan) -> str:
