@@ -70,7 +70,7 @@ def row_checks(context: WriteContext, schema: pa.Schema, absent: Sequence[str] =
 
     A check of absent columns alone says nothing about such a row, unless its key is new and the check is false for
     null: these columns are then required of new keys. Raises `SchemaConflict` for a check that compares an absent
-    column with a present one.
+    column with a present one, unless it only warns.
     """
     checks = [check for check in context.config.checks if check.on == "row"]
     if not checks:
@@ -81,6 +81,8 @@ def row_checks(context: WriteContext, schema: pa.Schema, absent: Sequence[str] =
         lacking = [name for name in row_check.columns if name in absent]
         if not lacking:
             compiled.append(row_check)
+        elif check.on_failure == "warn":
+            continue
         elif len(lacking) < len(row_check.columns):
             present = [name for name in row_check.columns if name not in absent]
             raise SchemaConflict(
