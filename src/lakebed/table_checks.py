@@ -157,10 +157,10 @@ leave them out; t.checks lists the checks.
         """Run all checks, or the one of this name, over the stored rows. The report has the number of rows that break
         each check, by partition path, and the first of them.
 
-        >>> _ = t.checks.add("short", "length(city) <= 4", validate=False)
+        >>> _ = t.checks.add("cheap", "fare < 10", validate=False)
         >>> report = t.checks.run()
         >>> print(report)
-        short (length(city) <= 4): broken by 1 row of the table (the table: 1)
+        cheap (fare < 10): broken by 1 row of the table (Rome: 1)
         """
 
         def read(view: Snapshot) -> CheckReport:

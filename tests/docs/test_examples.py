@@ -94,6 +94,7 @@ _PAGES = [
     ("docs/maintenance.md", 40),
     ("docs/time.md", 20),
     ("docs/changes.md", 6),
+    ("docs/checks.md", 14),
     ("docs/concurrency.md", 10),
     ("docs/cow_or_mor.md", 4),
     ("docs/runbook.md", 6),

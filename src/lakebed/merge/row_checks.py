@@ -25,11 +25,6 @@ class RowCheck:
     columns: tuple[str, ...]
     expression: pc.Expression
 
-    def broken(self, rows: pa.Table) -> Flags:
-        """Flags of the rows that break the check: its condition is false there, neither true nor null."""
-        (holds,) = evaluate(rows.select(list(self.columns)), [self.expression])
-        return ~as_numpy(pc.fill_null(holds, True))
-
 
 @dataclass(frozen=True, slots=True)
 class RowChecks:
@@ -58,14 +53,20 @@ class RowChecks:
             raise broken.error()
 
     def flags(self, rows: pa.Table, deletes: Flags | None = None) -> Iterator[tuple[RowCheck, Flags]]:
-        """Each check with flags of the rows that break it. Rows flagged in `deletes` break none."""
-        checked = rows.select(list(self.columns))
-        if deletes is None or not deletes.any():
-            yield from ((check, check.broken(checked)) for check in self.checks)
-            return
-        alive = np.flatnonzero(~deletes)
-        checked = checked.take(pa.array(alive))
-        for check in self.checks:
+        """Each check that rows break, with flags of these rows: the condition is false there, neither true nor null.
+        Rows flagged in `deletes` break none."""
+        checked, alive = rows.select(list(self.columns)), None
+        if deletes is not None and deletes.any():
+            alive = np.flatnonzero(~deletes)
+            checked = checked.take(pa.array(alive))
+        results = evaluate(checked, [check.expression for check in self.checks])
+        for check, holds in zip(self.checks, results, strict=True):
+            if pc.all(holds, skip_nulls=True, min_count=0).as_py():
+                continue
+            broken = ~as_numpy(pc.fill_null(holds, True))
+            if alive is None:
+                yield check, broken
+                continue
             flags = np.zeros(rows.num_rows, np.bool_)
-            flags[alive] = check.broken(checked)
+            flags[alive] = broken
             yield check, flags

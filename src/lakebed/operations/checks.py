@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Rows, Task
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.filters.predicates import Opaque, Predicate, walk
-from lakebed.filters.sql import parse_filter
 from lakebed.merge.locations import IsNull
 from lakebed.merge.row_checks import Flags, RowCheck, RowChecks
 from lakebed.merge.rules import MergeRules
@@ -40,6 +39,8 @@ _BATCH_ROWS = 1 << 17
 def condition_of(check: Check, schema: pa.Schema) -> Predicate:
     """The condition of a check of rows with these columns. Raises `InvalidOption` for a condition that names no column,
     an unknown one, or that Arrow does not evaluate."""
+    from lakebed.filters.sql import parse_filter
+
     predicate = parse_filter(check.condition, schema, zone=ZONE)
     if not predicate.columns:
         raise InvalidOption(
@@ -69,7 +70,7 @@ def row_checks(context: WriteContext, schema: pa.Schema, absent: Sequence[str] =
 
     A check of absent columns alone says nothing about such a row, unless its key is new and the check is false for
     null: these columns are then required of new keys. Raises `SchemaConflict` for a check that compares an absent
-    column with a present one.
+    column with a present one, unless it only warns.
     """
     checks = [check for check in context.config.checks if check.on == "row"]
     if not checks:
@@ -80,6 +81,8 @@ def row_checks(context: WriteContext, schema: pa.Schema, absent: Sequence[str] =
         lacking = [name for name in row_check.columns if name in absent]
         if not lacking:
             compiled.append(row_check)
+        elif check.on_failure == "warn":
+            continue
         elif len(lacking) < len(row_check.columns):
             present = [name for name in row_check.columns if name not in absent]
             raise SchemaConflict(
@@ -88,7 +91,7 @@ def row_checks(context: WriteContext, schema: pa.Schema, absent: Sequence[str] =
                 hint=f"give {', '.join(row_check.columns)} together, or none of them",
                 context={"check": check.name, "columns": lacking},
             )
-        elif row_check.broken(schema.empty_table().select(lacking).from_pylist([{}], _loose(schema, lacking))).any():
+        elif any(RowChecks("", (row_check,)).flags(pa.Table.from_pylist([{}], _loose(schema, lacking)))):
             required.update(dict.fromkeys(lacking))
     return RowChecks(context.config.name, tuple(compiled), tuple(required))
 

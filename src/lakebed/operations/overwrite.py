@@ -19,7 +19,7 @@ from lakebed.operations.context import TableSchema, WriteContext
 from lakebed.operations.pipeline import RowsVerb, Verb, admit, refuse_clustered, rows_of_groups, run
 from lakebed.operations.placement import EmptyLayout, Placed
 from lakebed.operations.result import WriteResult
-from lakebed.operations.upsert import admitted_rows, run_judged
+from lakebed.operations.upsert import admitted_rows
 from lakebed.operations.write import RowMatch, Write
 from lakebed.schema.column_names import nearest_name
 from lakebed.slices.snapshot import Snapshot
@@ -41,7 +41,7 @@ def insert_overwrite(context: WriteContext, data: Any, scope: Scope = "partition
     for partition in context.settings.overwrite_partitions:
         context.path_check.require(partition)
     verb = InsertOverwrite(operation=_OPERATIONS[scope], match=match, rows=judged.rows, judged=judged, scope=scope)
-    return run_judged(context, verb)
+    return run(context, verb)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import IS_DELETED_COLUMN, RECORD_INDEX, Action, FileGroupId, Instant, path_in
 from lakebed.operations.callbacks import call_back
-from lakebed.operations.checks import Judged
+from lakebed.operations.checks import Judged, warn_of_broken
 from lakebed.operations.context import CONCURRENCY, TableSchema, WriteContext, schema_for_write
 from lakebed.operations.growth import Growth, planned_growth
 from lakebed.operations.once import check_once
@@ -153,7 +153,7 @@ class Verb(ABC):
 
     `operation` is its name in the commit, `request` the body of its requested instant. `unique`: keys that it inserts
     must not come from another writer as well. `new_groups_only`: its rows go to new file groups only. `repeatable`:
-    done twice, it leaves the rows that it leaves when done once.
+    done twice, it leaves the rows that it leaves when done once. `judged` is what the table's checks found in its rows.
     """
 
     operation: str
@@ -163,6 +163,7 @@ class Verb(ABC):
     unique: bool = True
     new_groups_only: bool = False
     repeatable: bool = True
+    judged: Judged | None = None
 
     def begun(self, context: WriteContext, snapshot: Snapshot, instant: str) -> None:
         """Prepare the verb. A write calls it once, when the action has begun and the lock is released, before any other
@@ -214,11 +215,10 @@ class Verb(ABC):
 @dataclass(frozen=True, kw_only=True)
 class RowsVerb(Verb):
     """A write of the caller's rows: with all the table's columns, or `partial` rows, which leave the other columns
-    unchanged. `judged` is what the table's checks found in them."""
+    unchanged."""
 
     rows: Rows
     partial: bool = False
-    judged: Judged | None = None
 
     def incoming(self, context: WriteContext) -> Rows:
         return self.rows
@@ -282,7 +282,7 @@ class WrittenFiles:
 
             table = snapshot_of(self.tx.storage, self.tx.config, self.tx.load())
             validate(self.write.context, self.validations, table, table.with_pending(self.pending()))
-        if self.tx.config.table_checks:
+        if self.tx.config.checks and self.tx.config.table_checks:
             from lakebed.operations.table_checks import refuse_broken_table
 
             self.tx.judged_timeline = timeline = self.tx.load()
@@ -326,6 +326,14 @@ class WrittenFiles:
 def run(context: WriteContext, verb: Verb) -> WriteResult:
     """Run a write whose rows were admitted. An error leaves nothing visible. In a stage the write is not committed."""
     times = StageTimes()
+    if verb.judged is not None and verb.judged.broken:
+        from lakebed.operations.rejects import keep_rejects
+
+        match = RowMatch("keys")  # rows that a check quarantines are written before the others
+        keep_rejects(
+            context, verb.judged, lambda to, rows: run(to, RowsVerb(operation="UPSERT", match=match, rows=rows))
+        )
+        warn_of_broken(context, verb.judged.broken)
     if context.stream_batch is not None:
         check_once(context.opened.timeline, context.stream_batch, repeatable=verb.repeatable)
     validations: Sequence[Validation] = ()
@@ -333,14 +341,14 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         from lakebed.operations.precommit import checked_validations
 
         validations = checked_validations(context)
-    if context.config.table_checks:
+    if context.config.checks and context.config.table_checks:
         from lakebed.operations.precommit import check_engine
 
         check_engine(context)
     refuse_clustered_groups(context, verb)
     growth = verb.growth(context)
     keeps_lock = growth is None and context.stage is None and is_remote(context.storage) and context.has_appended_groups
-    keeps_lock = keeps_lock and not (context.engine.is_distributed or context.config.table_checks)
+    keeps_lock = keeps_lock and not (context.engine.is_distributed or judges_table)
     keeps_lock = keeps_lock and _is_small(context, verb.incoming(context))
     checks_keys = verb.unique and context.stores_keys and context.index.hashing is None
     with WriteTransaction(
@@ -470,7 +478,7 @@ def action_of(config: TableConfig, verb: Verb) -> Action:
 def _write(context: WriteContext, verb: Verb, snapshot: Snapshot, instant: str) -> Write:
     schema = verb.schema(context, snapshot)
     absent = verb.absent(context, schema)
-    checks = verb.checks(context, schema)
+    checks = verb.checks(context, schema) if context.config.checks else None
     return Write(
         context, snapshot, schema, verb.operation, instant, verb.match, verb.new_groups_only, absent, checks=checks
     )

@@ -7,7 +7,7 @@ id that follows from its values, so that a write that is run again leaves it the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +26,7 @@ from lakebed.model import HOODIE
 from lakebed.operations.checks import QUARANTINED, Judged
 from lakebed.operations.context import WriteContext, schema_for_write
 from lakebed.operations.create import create
-from lakebed.operations.pipeline import RowsVerb, run
-from lakebed.operations.write import RowMatch
+from lakebed.operations.result import WriteResult
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.assignment import project_incoming
@@ -106,27 +105,22 @@ def _text(values: pa.Array) -> pa.Array:
     return to_java_text(values)
 
 
-def keep_rejects(context: WriteContext, judged: Judged) -> None:
-    """Write the quarantined rows of a write to the table of rejects. The write calls it before it begins: a row is lost
-    by neither if one of the two fails."""
+def keep_rejects(context: WriteContext, judged: Judged, upsert: Callable[[WriteContext, Rows], WriteResult]) -> None:
+    """Write the quarantined rows of a write to the table of rejects by `upsert`. The write calls it before it begins: a
+    row is lost by neither if one of the two fails."""
     if judged.quarantined is None:
         return
     engine = context.engine
     columns = schema_for_write(context, context.opened, judged.rows, partial=context.settings.partial).data
     key = None if context.makes_keys else context.keys.record_key
     rows = engine.map(judged.quarantined, _Rejected(columns, key), rejects_schema(columns))
-    _upsert(context, rows, columns)
-
-
-def _upsert(context: WriteContext, rows: Rows, columns: pa.Schema) -> None:
-    storage, engine = rejects_storage(context.storage), context.engine
+    storage = rejects_storage(context.storage)
     try:
         config = load_table_config(storage)
     except TableNotFound:
         config = _created(storage, context.config, columns)
     options = with_table_settings(resolve_options(_MISSING_AS_NULL), config.properties)
-    rejects = WriteContext(open_snapshot(storage, config), engine, options)
-    run(rejects, RowsVerb(operation="UPSERT", match=RowMatch("keys"), rows=rows))
+    upsert(WriteContext(open_snapshot(storage, config), engine, options), rows)
 
 
 def _created(storage: Storage, config: TableConfig, columns: pa.Schema) -> TableConfig:

@@ -10,7 +10,7 @@ from typing import Any
 
 from lakebed.engine.base import Rows
 from lakebed.errors import UnsupportedFeature
-from lakebed.operations.checks import Judged, judged_rows, warn_of_broken
+from lakebed.operations.checks import Judged, judged_rows
 from lakebed.operations.context import (
     WriteContext,
     check_similar_names,
@@ -23,7 +23,6 @@ from lakebed.operations.context import (
 from lakebed.operations.pipeline import RowsVerb, admit, explain, refuse_clustered_groups, run
 from lakebed.operations.placement import Placed, TaskLayout, placed
 from lakebed.operations.plan import WritePlan
-from lakebed.operations.rejects import keep_rejects
 from lakebed.operations.result import WriteResult
 from lakebed.operations.write import RowMatch, Write, check_partitions
 
@@ -33,7 +32,7 @@ def upsert(context: WriteContext, data: Any) -> WriteResult:
     settings = context.settings
     if settings.drop_duplicates or settings.dup_policy != "none":
         return insert(context, data)
-    return run_judged(context, _upsert(context, data))
+    return run(context, _upsert(context, data))
 
 
 def _check_partial(context: WriteContext, operation: str) -> None:
@@ -75,7 +74,7 @@ def insert(context: WriteContext, data: Any) -> WriteResult:
     verb = RowsVerb(
         operation="INSERT", match=match, rows=judged.rows, judged=judged, unique=match.looks_up, repeatable=False
     )
-    return run_judged(context, verb)
+    return run(context, verb)
 
 
 def explain_upsert(context: WriteContext, data: Any) -> WritePlan:
@@ -92,15 +91,6 @@ def _upsert(context: WriteContext, data: Any) -> RowsVerb:
     judged = admitted_rows(context, data, "UPSERT", match)
     partial = context.settings.partial
     return RowsVerb(operation="UPSERT", match=match, rows=judged.rows, judged=judged, partial=partial)
-
-
-def run_judged(context: WriteContext, verb: RowsVerb) -> WriteResult:
-    """Run a write of rows that the table's checks have judged: those that were quarantined are written to the table of
-    rejects first."""
-    if verb.judged is not None and verb.judged.broken:
-        keep_rejects(context, verb.judged)
-        warn_of_broken(context, verb.judged.broken)
-    return run(context, verb)
 
 
 def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMatch) -> Judged:
@@ -137,7 +127,7 @@ def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
     verb = BulkInsert(
         operation="BULK_INSERT", match=match, rows=judged.rows, judged=judged, unique=False, repeatable=False
     )
-    return run_judged(context, verb)
+    return run(context, verb)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -180,11 +180,10 @@ class WriteTransaction(Transaction):
                 kind=ConflictKind.TABLE,
             )
 
-    def _refuse_other_commits(self, timeline: Timeline) -> None:
+    def _refuse_other_commits(self, judged: Timeline, timeline: Timeline) -> None:
         """Raise `CommitConflict` if another commit completed since the checks of the table as a whole were evaluated:
         they may be false for the rows of both."""
-        judged = self.judged_timeline
-        if judged is not None and judged.commits != timeline.commits:
+        if judged.commits != timeline.commits:
             raise CommitConflict(
                 f"another writer committed to table {self.config.name!r} while the checks of the table as a whole were"
                 " evaluated",
@@ -236,7 +235,8 @@ class WriteTransaction(Transaction):
             self._check_pending(now.timeline)
             self._check_others(written, now.timeline)
             self._refuse_other_settings(now)
-            self._refuse_other_commits(now.timeline)
+            if self.judged_timeline is not None:
+                self._refuse_other_commits(self.judged_timeline, now.timeline)
             if has_completion_times(self.config.version):
                 self._copied_as = frozenset(resizes.children.values())
             if lost := self.unnamed(metadata, markers):  # of lost task attempts; before version 8 their log files stay

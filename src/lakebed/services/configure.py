@@ -14,6 +14,7 @@ from lakebed.config.options import one_option, service_properties, service_setti
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata_upkeep.maintain import METADATA_OPTION
+from lakebed.model import CHECK_PREFIX
 from lakebed.properties.file import load_same_table, load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.cdc import CDC_ENABLED
@@ -152,6 +153,12 @@ def _with_mode(config: TableConfig, requested: dict[str, str | None]) -> dict[st
 
 
 def _refused(config: TableConfig, name: str) -> InvalidOption:
+    if name.startswith(CHECK_PREFIX):
+        return InvalidOption(
+            f"{name} is a check of table {config.name!r}, and no setting",
+            hint="t.checks.add(name, condition) and t.checks.drop(name) change the checks",
+            context={"option": name},
+        )
     if name in config.properties or name.startswith("lakebed.index."):
         return _fixed(config, name, "")
     near = nearest(name)

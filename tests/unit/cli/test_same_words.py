@@ -23,7 +23,6 @@ SHOWN = {
     "versions": "t.versions",
     "files show": "t.files",
     "columns list": "t.columns",
-    "checks list": "t.checks",
     "checks rejects": "t.rejects",
     "catalogs find": "lakebed.open of a name in a catalog",
     "options list": "docs/options.md",

@@ -492,3 +492,25 @@ def test_rows_that_cannot_be_written_together_are_an_error_with_their_checkpoint
     with pytest.raises(InvalidRecord, match="rows after checkpoint None up to 1: two rows have the record key"):
         lakebed.ingest(job, once=True)
     assert (commits(uri), lakebed.list_tables(f"{uri}-errors", depth=0)) == ([], [])
+
+
+def test_rows_that_break_a_check_go_to_the_table_of_errors() -> None:
+    table = lakebed.load("memory://ingest/checked", {"id": [1], "fare": [1.0]}, key="id")
+    table.checks.add("positive", "fare >= 0")
+
+    class Fares(lakebed.IngestSource):
+        def poll(self, checkpoint: str | None, limit: int) -> lakebed.IngestPoll:
+            rows = pa.table({"id": [2, 3, 4], "fare": [1.0, -1.0, 2.0]}) if checkpoint is None else None
+            return lakebed.IngestPoll(rows, None, "3")
+
+    errors = {"on_failure": "table", "table": "memory://ingest/checked_errors"}
+    try:
+        result = lakebed.ingest({"source": Fares(), "target": {"uri": table.uri}, "errors": errors}, once=True)
+        assert (result.rows, result.bad_rows) == (2, 1)
+        assert sorted(row["id"] for row in table.scan().to_arrow().to_pylist()) == [1, 2, 4]
+        (bad,) = lakebed.open(errors["table"]).scan(["position", "error"]).to_arrow().to_pylist()
+        assert bad["position"] == "3#1"
+        assert bad["error"].startswith("rows break checks of table 'checked', of 1 row: positive (fare >= 0)")
+    finally:
+        for uri in (table.uri, errors["table"]):
+            lakebed.drop(uri, missing_ok=True)

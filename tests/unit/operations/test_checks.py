@@ -173,6 +173,10 @@ class TestPartialRows:
         table.checks.add("honest", "tip <= fare")
         with pytest.raises(SchemaConflict, match="compares fare with tip"):
             table.upsert(pa.table({"id": [1], "city": ["Oslo"], "fare": [4.0]}), partial=True)
+        table.checks.add("generous", "tip >= fare", on_failure="warn")
+        table.checks.drop("honest")
+        table.upsert(pa.table({"id": [1], "city": ["Oslo"], "fare": [4.0]}), partial=True)
+        table.checks.add("honest", "tip <= fare")
         both = pa.table({"id": [1], "city": ["Oslo"], "fare": [4.0], "tip": [5.0]})
         with pytest.raises(CheckFailed, match="honest"):
             table.upsert(both, partial=True)

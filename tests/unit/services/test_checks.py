@@ -125,6 +125,14 @@ def test_a_column_of_a_check_is_neither_dropped_nor_renamed(table: lakebed.Table
     assert "at" not in table.schema.names
 
 
+def test_a_check_is_no_setting(table: lakebed.Table) -> None:
+    table.checks.add("low", "id < 10")
+    for value in (None, '{"condition": "id < 5"}'):
+        with pytest.raises(InvalidOption, match=r"lakebed\.check\.low is a check of table 'trips'"):
+            table.configure({"lakebed.check.low": value})
+    assert table.checks.run()
+
+
 def test_a_table_without_columns_has_no_checks(tmp_path: Path) -> None:
     table = lakebed.create(str(tmp_path / "empty"), pa.schema([]), key="id")
     with pytest.raises((SchemaConflict, InvalidOption)):
