@@ -341,7 +341,8 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         from lakebed.operations.precommit import checked_validations
 
         validations = checked_validations(context)
-    if context.config.checks and context.config.table_checks:
+    judges_table = bool(context.config.checks and context.config.table_checks)
+    if judges_table:
         from lakebed.operations.precommit import check_engine
 
         check_engine(context)
