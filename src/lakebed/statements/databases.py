@@ -57,7 +57,7 @@ def parse_database(statement: Statement, sources: Sources) -> Command | None:
     if names is None:
         return None  # those of the engine
     if sources.session is not None:
-        return _tables_beside_spark(kind, cursor, names, sources.session)
+        return _show_warehouse_tables(kind, cursor, names, sources.session)
     if kind == "CREATE DATABASE":
         if_not_exists = cursor.takes("IF", "NOT", "EXISTS")
         command: Command = CreateDatabase(names, cursor.name("database").lower(), if_not_exists)
@@ -70,7 +70,7 @@ def parse_database(statement: Statement, sources: Sources) -> Command | None:
     return command
 
 
-def _tables_beside_spark(kind: str, cursor: CommandCursor, names: Names, session: SparkSession) -> Command | None:
+def _show_warehouse_tables(kind: str, cursor: CommandCursor, names: Names, session: SparkSession) -> Command | None:
     """SHOW TABLES of a database that the warehouse has and the session has not; None for what Spark answers."""
     if kind != "SHOW TABLES" or not cursor.takes_one("IN", "FROM"):
         return None
