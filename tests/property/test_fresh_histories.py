@@ -133,7 +133,7 @@ def run_served(server: CatalogServer, uri: str, name: str, seed: int) -> int:
     history.table.configure({"lakebed.publish.fresh": True})
     catalog = load_catalog("served", type="rest", uri=server.url)
     done: list[str] = []
-    compared = 0
+    compared, table = 0, catalog.load_table(name)
     try:
         for _ in range(STEPS):
             done.append(history.step())
@@ -153,7 +153,7 @@ def run_served(server: CatalogServer, uri: str, name: str, seed: int) -> int:
             history.versions[snapshot.snapshot_id] = snapshot.summary.additional_properties["hudi.instant"], expected
             compared += 1
         for version, rows in history.readable_versions().items():
-            assert sorted_rows(catalog.load_table(name).scan(snapshot_id=version).to_arrow()) == rows, version
+            assert sorted_rows(table.scan(snapshot_id=version).to_arrow()) == rows, version
     except BaseException as error:
         error.add_note(f"served, seed {seed}, {index}: {done}")
         raise

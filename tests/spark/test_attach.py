@@ -91,7 +91,19 @@ def test_queries_give_lazy_frames_of_the_session(spark: Any, warehouse: lakebed.
         assert ("Name", "sales.orders", "") in rows_of(spark.sql(text)), text
     assert rows_of(spark.sql("TABLE sales.orders")) == [(1, 70), (2, 8), (3, 7)]
     assert rows_of(spark.sql("SHOW COLUMNS IN sales.orders")) == [("id",), ("who",)]
+    assert rows_of(spark.sql("SHOW TABLES IN sales")) == [("sales", "orders")]
+    assert rows_of(spark.sql("SHOW TABLES FROM sales LIKE 'x*'")) == []
     assert "FileScan parquet" in spark.sql("EXPLAIN SELECT * FROM sales.orders").collect()[0][0]
+
+
+def test_a_database_that_both_have_is_listed_by_spark(spark: Any, warehouse: lakebed.Warehouse) -> None:
+    spark.sql("CREATE DATABASE sales")
+    try:
+        spark.sql("CREATE TABLE sales.of_spark USING parquet AS SELECT 1 AS id")
+        listed = spark.sql("SHOW TABLES IN sales").where("not isTemporary").collect()
+        assert [row["tableName"] for row in listed] == ["of_spark"]
+    finally:
+        spark.sql("DROP DATABASE sales CASCADE")
 
 
 def test_variables_of_spark_sql_are_frames_texts_and_columns(spark: Any, warehouse: lakebed.Warehouse) -> None:

@@ -16,6 +16,8 @@ from lakebed.statements.sources import Sources
 from lakebed.statements.statement import Reference, Statement
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from lakebed.catalog.warehouses import Names
 
 _FORMS = {
@@ -37,7 +39,8 @@ _SAME_WORDS = {"SCHEMA": "DATABASE", "SCHEMAS": "DATABASES", "DESC": "DESCRIBE",
 
 def parse_database(statement: Statement, sources: Sources) -> Command | None:
     """The command of a statement about the names of the warehouse, or DESCRIBE EXTENDED of a table of lakebed; None for
-    any other. With a session those about names are Spark's."""
+    any other. With a session those about names are Spark's, except SHOW TABLES of a database that only the warehouse
+    has."""
     kind = " ".join(_SAME_WORDS.get(statement.word(at), statement.word(at)) for at in range(2))
     names = sources.names
     if kind in _OTHERS and sources.session is None:
@@ -51,8 +54,10 @@ def parse_database(statement: Statement, sources: Sources) -> Command | None:
     cursor = CommandCursor(statement, _FORMS[kind], at=2, zone=zone_of(sources.session), sources=sources)
     if kind.startswith("DESCRIBE") or kind in ("SHOW TBLPROPERTIES", "SHOW COLUMNS"):
         return _about_table(kind, cursor, sources)
-    if names is None or sources.session is not None:
+    if names is None:
         return None  # those of the engine
+    if sources.session is not None:
+        return _show_warehouse_tables(kind, cursor, names, sources.session)
     if kind == "CREATE DATABASE":
         if_not_exists = cursor.takes("IF", "NOT", "EXISTS")
         command: Command = CreateDatabase(names, cursor.name("database").lower(), if_not_exists)
@@ -63,6 +68,18 @@ def parse_database(statement: Statement, sources: Sources) -> Command | None:
         command = ShowTables(names, database, _pattern(cursor))
     cursor.end()
     return command
+
+
+def _show_warehouse_tables(kind: str, cursor: CommandCursor, names: Names, session: SparkSession) -> Command | None:
+    """SHOW TABLES of a database that the warehouse has and the session has not; None for what Spark answers."""
+    if kind != "SHOW TABLES" or not cursor.takes_one("IN", "FROM"):
+        return None
+    database = cursor.name("database").lower()
+    pattern = _pattern(cursor)
+    cursor.end()
+    if "." in database or database not in names.databases() or session.catalog.databaseExists(database):
+        return None
+    return ShowTables(names, database, pattern)
 
 
 def _about_table(kind: str, cursor: CommandCursor, sources: Sources) -> Command | None:
