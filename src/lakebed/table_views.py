@@ -398,7 +398,7 @@ class BucketSkewView(View):
         return pa.Table.from_arrays(arrays, schema=_SKEW)
 
     def _largest_first(self) -> list[FileSlice]:
-        return sorted(self._slices, key=lambda one: (-one.size, one.partition, one.file_id))
+        return sorted(self._slices, key=lambda file_slice: (-file_slice.size, file_slice.partition, file_slice.file_id))
 
     def plot(self) -> Picture:
         """The sizes as an SVG picture: a bar for each bucket with its name, the largest first as in the table, and a
