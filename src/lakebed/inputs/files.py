@@ -107,7 +107,12 @@ class DataFiles:
         name = _one_format({file.label: format_of(file.path) for file in files})
         texts = {f.path: texts_of(f.path) if self.partitioning == "hive" else {} for f in files}
         check_same_names(texts)
-        self._check_settings(name, files[0].label)
+        if self.delimiter is not None and name != "csv":
+            raise InvalidOption(f"a delimiter does not go with {files[0].label}", hint="it is for .csv and .tsv files")
+        of_texts = {"an encoding": self.encoding, "columns=": self.columns, "a date_format": self.date_format}
+        for setting, value in of_texts.items():
+            if value and name not in TEXT_FORMATS:
+                raise InvalidOption(f"{setting} does not go with {files[0].label}", hint="it is for CSV and JSON files")
         settings, declared = self._text_settings(), typed_columns(self.columns or {})
         folded = {column.lower(): kind for column, kind in declared.items()}
         types = {
@@ -130,15 +135,6 @@ class DataFiles:
         settings.names.check(rows.original_names, files[0].label)
         _check_types(rows.schema, declared, settings.names, files[0].label)
         return rows
-
-    def _check_settings(self, name: str, label: str) -> None:
-        """Raise `InvalidOption` for a setting that files of this format do not have."""
-        if self.delimiter is not None and name != "csv":
-            raise InvalidOption(f"a delimiter does not go with {label}", hint="it is for .csv and .tsv files")
-        of_texts = {"an encoding": self.encoding, "columns=": self.columns, "a date_format": self.date_format}
-        for setting, value in of_texts.items():
-            if value and name not in TEXT_FORMATS:
-                raise InvalidOption(f"{setting} does not go with {label}", hint="it is for CSV and JSON files")
 
     def _files(self) -> list[DataFile]:
         path = os.fspath(self.path)
