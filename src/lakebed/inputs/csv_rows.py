@@ -160,9 +160,9 @@ class CsvText:
                 for name in names:
                     if pt.is_floating(kinds[name]):
                         floats.setdefault(name, FloatingNumbers()).add(batch.column(name))
-        whole = [name for name in names if kinds[name] == pa.int64()]
-        whole = whole if whole and self._has(_HEX_OR_ZERO) else []
-        doubtful = [name for name, numbers in floats.items() if numbers.may_be_integers] + whole
+        integers = [name for name in names if kinds[name] == pa.int64()]
+        integers = integers if integers and self._has(_HEX_OR_ZERO) else []
+        doubtful = [name for name, numbers in floats.items() if numbers.may_be_integers] + integers
         texts = {name: NumberTexts() for name in doubtful}
         for batch in self._texts_of(doubtful, _Nulls.WORDS):
             for name, numbers in texts.items():
