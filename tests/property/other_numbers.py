@@ -297,8 +297,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "statements.statement": "_NEAR",
         "table_views": "_MAX_BARS _MAX_SPANS _TICKS _PREVIEWED _MAX_COUNTED",
         "table_indexes": "_MAX_END",
-        "pictures": "WIDTH _BARS_HEIGHT _BARS_ROOM _LANE_HEIGHT _BAR_HEIGHT _NAMES_WIDTH _MIN_BAR _TICK_ROOM _MAX_NAMES _NAME_WIDTH"
-        " _RANGES_HEIGHT _MAX_RANGES",
+        "pictures": "WIDTH _BARS_HEIGHT _BARS_ROOM _LANE_HEIGHT _BAR_HEIGHT _NAMES_WIDTH _MIN_BAR _TICK_ROOM"
+        " _RANGES_HEIGHT _MAX_RANGES _MAX_NAMES _NAME_WIDTH",
         "inspector.files": "_PAGE _MAX_SIZE_RATIO _MAX_LOG_RATIO",
         "inspector.indexes": "_MAX_COLUMNS _POOR_FILTER _PRUNES _PRUNES_A_LITTLE",
         "inspector.rendering": "_MAX_NUMBER _MAX_ECHO",
