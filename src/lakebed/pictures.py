@@ -75,8 +75,8 @@ def bars(sizes: Sequence[Bar], label: str) -> Picture:
         box = (at * step, _BARS_HEIGHT - height, min(step * 0.85, 80.0), height)
         drawn.append(_rect(box, "bar marked" if bar.is_marked else "bar", _RED if bar.is_marked else _BLUE, bar.title))
         if bar.name and named:
-            most = int(step / _NAME_WIDTH) - 1
-            text = bar.name if len(bar.name) <= most else f"{bar.name[: most - 1]}…"
+            limit = int(step / _NAME_WIDTH) - 1
+            text = bar.name if len(bar.name) <= limit else f"{bar.name[: limit - 1]}…"
             drawn.append(_text(at * step, _BARS_HEIGHT + 16, text, size=11))
     mean = _BARS_HEIGHT - sum(bar.size for bar in sizes) / max(1, len(sizes)) / largest * _BARS_HEIGHT
     base = _line(0, _BARS_HEIGHT + 0.5, WIDTH, _BARS_HEIGHT + 0.5)

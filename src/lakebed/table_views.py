@@ -398,7 +398,7 @@ class BucketSkewView(View):
         return pa.Table.from_arrays(arrays, schema=_SKEW)
 
     def _largest_first(self) -> list[FileSlice]:
-        return sorted(self._slices, key=lambda one: (-one.size, one.partition, one.file_id))
+        return sorted(self._slices, key=lambda file_slice: (-file_slice.size, file_slice.partition, file_slice.file_id))
 
     def plot(self) -> Picture:
         """The sizes as an SVG picture: a bar for each bucket with its name, the largest first as in the table, and a
@@ -413,13 +413,18 @@ class BucketSkewView(View):
         mean, largest = sum(sizes) / max(1, len(sizes)), max(sizes, default=0)
         text = f"{count_text(len(slices), 'file group')}, mean {size_text(mean)}, largest {size_text(largest)}{cut}"
         drawn = slices[:_MAX_BARS]
+
+        def name_of(file_slice: FileSlice) -> str:
+            bucket = bucket_of_file_id(file_slice.file_id)
+            return file_slice.file_id[:8] if bucket is None else f"bucket {bucket}"
+
         return bars(
             [
                 Bar(
                     file_slice.size,
                     f"{file_slice.label}: {size_text(file_slice.size)}",
                     file_slice.size > self._advised,
-                    _name_of(file_slice),
+                    f"{file_slice.partition} {name_of(file_slice)}".strip(),
                 )
                 for file_slice in drawn
             ],
@@ -428,13 +433,6 @@ class BucketSkewView(View):
 
     def _repr_html_(self) -> str:
         return self.plot() + super()._repr_html_()
-
-
-def _name_of(file_slice: FileSlice) -> str:
-    """The name of a file group under its bar: its bucket, or the beginning of its file id, after its partition path."""
-    bucket = bucket_of_file_id(file_slice.file_id)
-    name = file_slice.file_id[:8] if bucket is None else f"bucket {bucket}"
-    return f"{file_slice.partition} {name}".strip()
 
 
 class FilesView(EntriesView[FileSlice]):

@@ -83,8 +83,16 @@ def rows_html(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """
     from html import escape
 
+    def are_numbers(values: Iterable[object]) -> bool:
+        present = [value for value in values if value is not None and value != ""]
+        return bool(present) and all(
+            (isinstance(value, int | float | Decimal) and not isinstance(value, bool))
+            or (isinstance(value, str) and _NUMBER.fullmatch(value) is not None)  # short ones: instants are no numbers
+            for value in present
+        )
+
     columns, cells = list(names), [list(row) for row in rows]
-    sides = ["right" if _are_numbers(row[at] for row in cells) else "left" for at in range(len(columns))]
+    sides = ["right" if are_numbers(row[at] for row in cells) else "left" for at in range(len(columns))]
 
     def cell(tag: str, value: object, side: str) -> str:
         parts = value.parts if isinstance(value, Marked) else (("" if value is None else str(value), False),)
@@ -100,16 +108,6 @@ def rows_html(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 _NUMBER = re.compile(r"-?[0-9][0-9,.]{0,13}(?: (?:B|[KMGTP]B|s|%))?|-?[0-9.]{1,6} ?%")
-
-
-def _are_numbers(values: Iterable[object]) -> bool:
-    """Whether a column has numbers, and nothing else: also as short texts with a unit. Instants are no numbers."""
-    present = [value for value in values if value is not None and value != ""]
-    return bool(present) and all(
-        (isinstance(value, int | float | Decimal) and not isinstance(value, bool))
-        or (isinstance(value, str) and _NUMBER.fullmatch(value) is not None)
-        for value in present
-    )
 
 
 @dataclass(frozen=True, slots=True)

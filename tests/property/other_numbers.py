@@ -4,6 +4,7 @@ from __future__ import annotations
 
 OTHERS: dict[str, dict[str, str]] = {
     "a number of a file format, or of a type": {
+        "engine.arrow_data": "_NANOS_A_MICRO",
         "format.footer_cache": "_SURROGATES",
         "read.search": "_MIN_SQUARES _MAX_SQUARES",
         "schema.logical_types": "_MAX_BYTES",
@@ -304,7 +305,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "table_views": "_MAX_BARS _MAX_SPANS _TICKS _PREVIEWED _MAX_COUNTED",
         "table_indexes": "_MAX_END",
         "pictures": "WIDTH _BARS_HEIGHT _BARS_ROOM _LANE_HEIGHT _BAR_HEIGHT _NAMES_WIDTH _MIN_BAR _TICK_ROOM"
-        " _RANGES_HEIGHT _MAX_RANGES",
+        " _RANGES_HEIGHT _MAX_RANGES _MAX_NAMES _NAME_WIDTH",
         "inspector.files": "_PAGE _MAX_SIZE_RATIO _MAX_LOG_RATIO",
         "inspector.indexes": "_MAX_COLUMNS _POOR_FILTER _PRUNES _PRUNES_A_LITTLE",
         "inspector.rendering": "_MAX_NUMBER _MAX_ECHO",
@@ -376,7 +377,7 @@ INLINE: dict[str, tuple[str, ...]] = {
         "seconds < 10",
     ),
     "index.ranking": (
-        "size >= 1024 * MIB",
+        "gigabytes >= 1024",
         "w.largest * partitions > 4",
         "w.size * w.largest > 1024 * MIB * buckets",
     ),

@@ -33,11 +33,11 @@ def key_texts(table: lakebed.Table, keys: Sequence[str] | None, fields: Sequence
     return texts
 
 
-def _of_fields(table: lakebed.Table, given: Sequence[str]) -> list[str]:
+def _of_fields(table: lakebed.Table, pairs: Sequence[str]) -> list[str]:
     names = [n for n in table.properties.get("hoodie.table.recordkey.fields", "").split(",") if n]
     texts: list[str] = []
     fields: dict[str, str] = {}
-    for text in given:
+    for text in pairs:
         name, mark, value = text.partition("=")
         if not mark or name not in names:
             if mark and len(names) > 1 and not text.startswith(f"{names[0]}:"):

@@ -122,8 +122,6 @@ def arrow_rows(data: Any, types: Mapping[str, pa.DataType]) -> Any:
 def with_warning_of_nanoseconds(rows: pa.Table | RowSource, table: str) -> pa.Table | RowSource:
     """The rows, unchanged. A warning names each column of times whose nanoseconds the table cuts off, with the first
     such time; for a source of rows when they are read."""
-    if not any(pt.is_timestamp(field.type) and field.type.unit == "ns" for field in rows.schema):
-        return rows
     warned: set[str] = set()
 
     def warn(batch: pa.RecordBatch | pa.Table) -> Any:

@@ -541,12 +541,16 @@ def advise(profile: TableProfile, buckets: int | None = None, fields: Sequence[s
         )
     buckets = bucket_count(share)
     scope = f"in each of {partitions} partitions" if partitions > 1 else "in all"
-    each = share / buckets
-    room = f"with room to grow to {_text(ADVISED_BYTES)} each" if each <= ADVISED_BYTES else _beyond_buckets(each)
+    per_bucket = share / buckets
+    room = (
+        f"with room to grow to {_text(ADVISED_BYTES)} each"
+        if per_bucket <= ADVISED_BYTES
+        else _beyond_buckets(per_bucket)
+    )
     return Advice(
         "bucket",
-        f"bucket: about {_text(share)} {scope} make {buckets} buckets of {_text(each)}, {room}, and no write has to"
-        " look keys up",
+        f"bucket: about {_text(share)} {scope} make {buckets} buckets of {_text(per_bucket)}, {room}, and no write has"
+        " to look keys up",
         {"buckets": buckets},
     )
 

@@ -142,8 +142,8 @@ class CsvText:
         texts = {n: DateTexts(form, is_iso=True) for n in self._header if is_temporal(kinds[n])}
         texts |= {n: DateTexts(form) for n in self._header if pt.is_string(kinds[n]) and n not in self._types}
         for batch in self._texts_of(list(texts), _Nulls.WORDS):
-            for name, found in texts.items():
-                found.add(batch.column(name))
+            for name, column in texts.items():
+                column.add(batch.column(name))
         self._dated = date_columns(texts, self._name)
         return {name: self._types.get(name, form.kind) for name in self._dated}
 
@@ -160,9 +160,9 @@ class CsvText:
                 for name in names:
                     if pt.is_floating(kinds[name]):
                         floats.setdefault(name, FloatingNumbers()).add(batch.column(name))
-        whole = [name for name in names if kinds[name] == pa.int64()]
-        whole = whole if whole and self._has(_HEX_OR_ZERO) else []
-        doubtful = [name for name, numbers in floats.items() if numbers.may_be_integers] + whole
+        integers = [name for name in names if kinds[name] == pa.int64()]
+        integers = integers if integers and self._has(_HEX_OR_ZERO) else []
+        doubtful = [name for name, numbers in floats.items() if numbers.may_be_integers] + integers
         texts = {name: NumberTexts() for name in doubtful}
         for batch in self._texts_of(doubtful, _Nulls.WORDS):
             for name, numbers in texts.items():
@@ -212,7 +212,7 @@ class CsvText:
                 signed[column] = str(error)  # Arrow reads no plus sign
 
     def _rows(self, schema: pa.Schema, signed: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-        as_texts = signed.keys() | self._dated
+        as_texts, form = signed.keys() | self._dated, self._settings.dates
         kinds = {field.name: pa.string() if field.name in as_texts else field.type for field in schema}
         texts: Iterator[pa.RecordBatch] | None = None
         names = [field.name for field in schema if pt.is_string(field.type)]
@@ -237,14 +237,11 @@ class CsvText:
                     except pa.ArrowInvalid as error:
                         raise _Refused(message) from error
                 for name in self._dated:
-                    batch = self._with_dates_of(batch, schema.field(name))
+                    assert form is not None
+                    at = batch.schema.get_field_index(name)
+                    values = form.values(batch.column(at), schema.field(name).type, name)
+                    batch = batch.set_column(at, name, values)
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-
-    def _with_dates_of(self, batch: pa.RecordBatch, column: pa.Field) -> pa.RecordBatch:
-        form = self._settings.dates
-        assert form is not None
-        values = form.values(batch.column(column.name), column.type, column.name)
-        return batch.set_column(batch.schema.get_field_index(column.name), column.name, values)
 
     def _check_numbers(self, values: pa.Array, name: str, batch: int) -> None:
         """Raise an error for the first number of a batch that Arrow's reader accepts but its type cannot store: a

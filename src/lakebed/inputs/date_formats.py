@@ -130,22 +130,22 @@ def date_columns(texts: dict[str, DateTexts], file: str, *, may_be_none: bool = 
     """The columns whose texts are all of the form. Raises `InvalidRecord` for a file with texts of which none are
     (unless `may_be_none`), and for a column of which only some are; the error's context has the column and the first
     text that is not."""
-    columns = frozenset(name for name, found in texts.items() if found.are_dates)
-    others = {name: found.other for name, found in texts.items() if found.other is not None}
+    columns = frozenset(name for name, column in texts.items() if column.are_dates)
+    others = {name: column.other for name, column in texts.items() if column.other is not None}
     partly = [name for name in others if texts[name].fitting and not texts[name].is_iso]
     nearest = max(others, key=lambda name: sum(map(str.isdigit, others[name])) / (len(others[name]) or 1), default=None)
     for name in partly or ([] if columns or nearest is None or may_be_none else [nearest]):
-        found = texts[name]
-        context = {"path": file, "column": name, "value": found.other, "date_format": found.form.text}
+        column = texts[name]
+        context = {"path": file, "column": name, "value": column.other, "date_format": column.form.text}
         if name in partly:
             raise InvalidRecord(
-                f"{file}, column {name}: {found.other!r} is no date of the form {found.form.text!r}, as other values"
+                f"{file}, column {name}: {column.other!r} is no date of the form {column.form.text!r}, as other values"
                 " of the column are",
                 hint=f"correct it, or leave the column as text: columns={{{name!r}: 'string'}}",
                 context=context,
             )
         raise InvalidRecord(
-            f"{file} has no column of dates of the form {found.form.text!r}: column {name} has {found.other!r}",
+            f"{file} has no column of dates of the form {column.form.text!r}: column {name} has {column.other!r}",
             hint="correct date_format=, or leave it out; a column of digits alone is read as dates where columns="
             " names its type",
             context=context,

@@ -275,14 +275,14 @@ class JsonFormat(TextFormat):
         in_iso = {c.name: c.type for c in untyped.schema if is_temporal(c.type)}
         as_texts = {**types, **dict.fromkeys([*times, *in_iso], pa.string())}
         rows = self._table(data, label, as_texts) if in_iso else untyped
-        found: dict[str, DateTexts] = {}
+        tallies: dict[str, DateTexts] = {}
         for name, kind in zip(rows.column_names, rows.schema.types, strict=True):
             is_time = type_of(name, times) is not None or name in in_iso
             if pt.is_string(kind) and (is_time or type_of(name, types) is None):
-                found[name] = DateTexts(form, is_iso=is_time)
-                found[name].add(rows.column(name))
-        dated = date_columns(found, label, may_be_none=is_part)
-        if any(found[name].is_iso for name in found.keys() - dated):
+                tallies[name] = DateTexts(form, is_iso=is_time)
+                tallies[name].add(rows.column(name))
+        dated = date_columns(tallies, label, may_be_none=is_part)
+        if any(tallies[name].is_iso for name in tallies.keys() - dated):
             rows = self._table(data, label, {**types, **dict.fromkeys(dated, pa.string())})
         for at, name in enumerate(rows.column_names):
             if name in dated:

@@ -53,7 +53,7 @@ class DataFiles:
     bigint, double, date or string; `"none"` ignores the names of folders. `storage_options` are those of the storage;
     without them the table's are taken where its storage is of the same kind.
 
-    `rename` gives columns names that a table can have: `"snake"` turns `Culmen Length (mm)` into `culmen_length_mm`, a
+    `rename` gives columns names that a table can have: `"snake"` turns Culmen Length (mm) into culmen_length_mm, a
     dict has old and new names. `index_column` is the name for a column without one, which pandas writes for its index.
 
     CSV and JSON files also have these settings. `encoding` is theirs by Python's names (default: UTF-8). `columns` are
@@ -107,10 +107,19 @@ class DataFiles:
         name = _one_format({file.label: format_of(file.path) for file in files})
         texts = {f.path: texts_of(f.path) if self.partitioning == "hive" else {} for f in files}
         check_same_names(texts)
-        self._check_settings(name, files[0].label)
-        settings, wanted = self._text_settings(), typed_columns(self.columns or {})
-        folded = {column.lower(): kind for column, kind in wanted.items()}
-        types = {**{column: kind for column, kind in types.items() if column.lower() not in folded}, **folded, **wanted}
+        if self.delimiter is not None and name != "csv":
+            raise InvalidOption(f"a delimiter does not go with {files[0].label}", hint="it is for .csv and .tsv files")
+        of_texts = {"an encoding": self.encoding, "columns=": self.columns, "a date_format": self.date_format}
+        for setting, value in of_texts.items():
+            if value and name not in TEXT_FORMATS:
+                raise InvalidOption(f"{setting} does not go with {files[0].label}", hint="it is for CSV and JSON files")
+        settings, declared = self._text_settings(), typed_columns(self.columns or {})
+        folded = {column.lower(): kind for column, kind in declared.items()}
+        types = {
+            **{column: kind for column, kind in types.items() if column.lower() not in folded},
+            **folded,
+            **declared,
+        }
         if partial and name == "json" and len(files) == 1 and not texts[files[0].path]:
             if settings.names or settings.dates:
                 raise InvalidOption(
@@ -124,17 +133,8 @@ class DataFiles:
             settings = replace(settings, delimiter=_guessed_delimiter(files[0]))
         rows = FilesSource(files, texts, reader_of(name, types, settings), types)
         settings.names.check(rows.original_names, files[0].label)
-        _check_types(rows.schema, wanted, settings.names, files[0].label)
+        _check_types(rows.schema, declared, settings.names, files[0].label)
         return rows
-
-    def _check_settings(self, name: str, label: str) -> None:
-        """Raise `InvalidOption` for a setting that files of this format do not have."""
-        if self.delimiter is not None and name != "csv":
-            raise InvalidOption(f"a delimiter does not go with {label}", hint="it is for .csv and .tsv files")
-        of_texts = {"an encoding": self.encoding, "columns=": self.columns, "a date_format": self.date_format}
-        for setting, value in of_texts.items():
-            if value and name not in TEXT_FORMATS:
-                raise InvalidOption(f"{setting} does not go with {label}", hint="it is for CSV and JSON files")
 
     def _files(self) -> list[DataFile]:
         path = os.fspath(self.path)
@@ -158,10 +158,10 @@ def _guessed_delimiter(file: DataFile) -> str | None:
     return mark
 
 
-def _check_types(schema: pa.Schema, wanted: Mapping[str, pa.DataType], names: ColumnNames, label: str) -> None:
+def _check_types(schema: pa.Schema, declared: Mapping[str, pa.DataType], names: ColumnNames, label: str) -> None:
     """Raise `InvalidOption` for a column of `columns=` that the files do not have, or whose type they cannot have."""
     kinds = {field.name.lower(): field.type for field in schema}
-    for column, kind in wanted.items():
+    for column, kind in declared.items():
         read = names.type_of(column, kinds)
         if read is None:
             raise InvalidOption(

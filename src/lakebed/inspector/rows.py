@@ -92,32 +92,34 @@ def _text(value: Any) -> str:
 def first_rows(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """The page with the first rows of a filter. No more is read than these rows take."""
     text = request.query_params.get("filter", "")
+
+    def read(opened: lakebed.Table) -> Mapping[str, Any]:
+        head = opened.scan(where=text or None).head(_PAGE + 1)
+        preview = with_texts(head.slice(0, _PAGE))
+        is_number = [pt.is_integer(t) or pt.is_floating(t) or pt.is_decimal(t) for t in preview.schema.types]
+        rows = [[_text(value) for value in row.values()] for row in preview.to_pylist()]
+        columns = list(zip(preview.column_names, is_number, strict=True))
+        return {"columns": columns, "rows": rows, "more": head.num_rows > _PAGE}
+
     with table.opened() as opened:
-        found = section(lambda: _first_rows(opened, text))
-    return pages.show(table, "rows.html", {"filter": text, "found": found}, request)
-
-
-def _first_rows(opened: lakebed.Table, text: str) -> Mapping[str, Any]:
-    head = opened.scan(where=text or None).head(_PAGE + 1)
-    shown = with_texts(head.slice(0, _PAGE))
-    columns = [(f.name, pt.is_integer(f.type) or pt.is_floating(f.type) or pt.is_decimal(f.type)) for f in shown.schema]
-    rows = [[_text(value) for value in row.values()] for row in shown.to_pylist()]
-    return {"columns": columns, "rows": rows, "more": head.num_rows > _PAGE}
+        values = {"filter": text, "found": section(lambda: read(opened))}
+    return pages.show(table, "rows.html", values, request)
 
 
 def schema(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """The page with the table's columns: their types, whether they may be null, their comments, and their roles."""
+
+    def read(opened: lakebed.Table) -> list[Mapping[str, Any]]:
+        roles: dict[str, list[str]] = {}
+        for role, key in _ROLES.items():
+            for name in (opened.properties.get(key) or "").split(","):
+                roles.setdefault(name.strip().partition(":")[0], []).append(role)
+        rows = opened.columns.to_arrow().to_pylist()
+        return [{**row, "roles": ", ".join(roles.get(row["name"], ()))} for row in rows]
+
     with table.opened() as opened:
-        columns = section(lambda: _columns(opened))
+        columns = section(lambda: read(opened))
     return pages.show(table, "schema.html", {"columns": columns}, request)
-
-
-def _columns(opened: lakebed.Table) -> list[Mapping[str, Any]]:
-    roles: dict[str, list[str]] = {}
-    for role, key in _ROLES.items():
-        for name in (opened.properties.get(key) or "").split(","):
-            roles.setdefault(name.strip().partition(":")[0], []).append(role)
-    return [{**row, "roles": ", ".join(roles.get(row["name"], ()))} for row in opened.columns.to_arrow().to_pylist()]
 
 
 def query(pages: Pages, table: InspectedTable, request: Request) -> Response:

@@ -534,7 +534,7 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     if context.settings.partial and isinstance(data, list | tuple):
         check_same_columns(data, in_any_case)
     arrow = arrow_rows(data, in_any_case)
-    if isinstance(arrow, pa.Table | RowSource):
+    if isinstance(arrow, pa.Table | RowSource) and "timestamp[ns" in str(arrow.schema):
         arrow = with_warning_of_nanoseconds(arrow, context.config.name)
     rows = engine.from_arrow(arrow) if isinstance(arrow, pa.Table) else engine.rows(arrow)
     schema = engine.schema(rows)

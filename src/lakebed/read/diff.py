@@ -6,7 +6,7 @@ them again with the same values, leave no difference.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -103,14 +103,15 @@ class Diff(Frames):
 
     def _repr_html_(self) -> str:
         head = self._rows.slice(0, _PREVIEWED)
-        return f"<p>{self.summary}</p>" + rows_html(head.column_names, _cells(head))
-
-
-def _cells(rows: pa.Table) -> Iterator[list[object]]:
-    """The cells of rows of `to_arrow`, with the values before and after that differ marked."""
-    for row in rows.to_pylist():
-        pairs = marked_pair(row["before"], row["after"], row["changed"] or ())
-        yield [row["change"], ", ".join(row["changed"] or ()), *pairs]
+        cells = (
+            [
+                row["change"],
+                ", ".join(row["changed"] or ()),
+                *marked_pair(row["before"], row["after"], row["changed"] or ()),
+            ]
+            for row in head.to_pylist()
+        )
+        return f"<p>{self.summary}</p>" + rows_html(head.column_names, cells)
 
 
 def _text(row: Mapping[str, Any]) -> str:

@@ -96,9 +96,14 @@ class RowHistory(Frames, Sequence[RowVersion]):
         return pa.table(columns)
 
     def __repr__(self) -> str:
-        lines = [
-            f"{version.instant}  {version.change:6}  {version.operation}  {_row_text(version)}" for version in self
-        ]
+        def text_of(version: RowVersion) -> str:
+            before, after = version.before, version.after
+            if before is None or after is None:
+                return str(after or before)
+            changes = [f"{name!r}: {before.get(name)!r} -> {after[name]!r}" for name in version.changed]
+            return f"{after}  changed: {', '.join(changes) or 'nothing'}"
+
+        lines = [f"{version.instant}  {version.change:6}  {version.operation}  {text_of(version)}" for version in self]
         return "\n".join([*lines, *([self.note] if self.note else [])]) or "no version"
 
     def _repr_html_(self) -> str:
@@ -107,15 +112,6 @@ class RowHistory(Frames, Sequence[RowVersion]):
             names,
             ([*(getattr(v, n) for n in names[:5]), *marked_pair(v.before, v.after, v.changed)] for v in self),
         )
-
-
-def _row_text(version: RowVersion) -> str:
-    """The row after the version, with what an update changed: the old value, and the new one."""
-    before, after = version.before, version.after
-    if before is None or after is None:
-        return str(after or before)
-    changes = [f"{name!r}: {before.get(name)!r} -> {after[name]!r}" for name in version.changed]
-    return f"{after}  changed: {', '.join(changes) or 'nothing'}"
 
 
 def row_history(snapshot: Snapshot, key: Any, *, before: str | None, lookups: int) -> RowHistory:

@@ -123,7 +123,11 @@ def parse_lookup_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
     schema = snapshot.schema
     generator = table_keys(snapshot)
     try:
-        table = _with_times(_key_table(keys, tuple(config.key_fields), schema), generator, schema)
+        table = _key_table(keys, tuple(config.key_fields), schema)
+        for field in config.key_fields:
+            if field in schema.names and pa.types.is_temporal(schema.field(field).type):
+                table = _with_times(table, generator, schema)
+                break
     except InvalidOption as error:
         # the footer of a base file has a stored key
         bases = (file_slice.base_file for file_slice in snapshot.file_slices() if "column" in error.context)

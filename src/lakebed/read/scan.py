@@ -172,7 +172,8 @@ class Results(Frames):
         >>> t.scan(where="id >= 90").sample(3, seed=7).num_rows
         3
         """
-        count, random = whole_number("sample", "rows", rows), np.random.default_rng(seed)
+        count = whole_number("sample", "rows", rows)
+        random = np.random.default_rng(None if seed is None else whole_number("sample", "seed", seed))
 
         def chosen() -> pa.Table:
             head = self.schema.empty_table()

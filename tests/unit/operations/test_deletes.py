@@ -212,6 +212,7 @@ def test_rows_that_come_between_the_look_and_the_delete_are_deleted_too(monkeypa
 
     looked_up = delete_module._looked_up  # pyright: ignore[reportPrivateUsage]
     with monkeypatch.context() as patch:
+        # another writer commits just between the look and the beginning of the delete
         patch.setattr(delete_module, "_looked_up", first_another)
         assert table.delete(where="v >= 3").deleted == 2
     assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2]
