@@ -90,6 +90,7 @@ _PAGES = [
     ("docs/merge_modes.md", 8),
     ("docs/maintenance.md", 40),
     ("docs/time.md", 20),
+    ("docs/stage.md", 16),
     ("docs/changes.md", 6),
     ("docs/concurrency.md", 10),
     ("docs/cow_or_mor.md", 4),
