@@ -1198,7 +1198,7 @@ class StagedTable(Table):
 
         if start is not None or end is not None:
             raise InvalidOption(
-                "diff() of a stage compares the table without its write and with it",
+                "a stage compares the table without its write and with it, and no other times",
                 hint="compare other times with t.diff(start, end)",
                 context={"argument": "start" if start is not None else "end"},
             )

@@ -101,7 +101,7 @@ class OpenedStage(OpenedTable):
         if self.stage.has_ended:
             raise InvalidOption(
                 "this stage has ended: its write is committed, or was rolled back",
-                hint="open another one: with t.stage() as staged: ...",
+                hint="Begin another stage of the table.",
             )
 
 

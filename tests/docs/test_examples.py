@@ -93,6 +93,7 @@ _PAGES = [
     ("docs/merge_modes.md", 8),
     ("docs/maintenance.md", 40),
     ("docs/time.md", 20),
+    ("docs/stage.md", 16),
     ("docs/changes.md", 6),
     ("docs/checks.md", 14),
     ("docs/concurrency.md", 10),

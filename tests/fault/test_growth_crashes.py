@@ -121,3 +121,22 @@ def test_a_split_does_not_mind_writes_to_other_partition_paths() -> None:
         with meanwhile("create", lambda: other.upsert(rows(given), options=OPTIONS), "c1/00000003-"):
             assert grow(uri).bucket_changes
         _look(uri, put(model, given, *BATCH))
+
+
+@pytest.mark.parametrize(("version", "kind"), [(9, "cow"), (8, "mor"), (6, "cow")])
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_stage_sees_the_buckets_that_it_splits(version: int, kind: str, commits: bool) -> None:
+    files, model = prepared(version, kind, grows=True)
+    after = put(model, *BATCH)
+    with copied("memory", files) as uri:
+        table = lakebed.open(uri)
+        with table.stage() as staged:
+            assert len(staged.upsert(rows(*BATCH), options=SMALL).bucket_changes) == 1
+            for key, row in after.items():
+                assert [one["v"] for one in staged.get([key]).to_pylist()] == [row[1]]
+                assert staged.scan(where=f"id = {key}").to_arrow()["v"].to_pylist() == [row[1]]
+            _look(uri, model)
+            if commits:
+                staged.commit()
+        _look(uri, after if commits else model)
+        assert leftovers(uri) == []

@@ -36,7 +36,7 @@ WITHOUT: dict[type, set[str]] = {
         "locate",
         "merge",
     }
-    | {"read_blob", "scan", "search", "to_arrow", "to_pandas"},
+    | {"read_blob", "scan", "search", "stage", "to_arrow", "to_pandas"},
     MaintenanceView: set(),
     SavepointsView: {"list", "to_arrow"},
     CatalogsView: {"list", "to_arrow"},

@@ -44,6 +44,7 @@ from lakebed.schema.evolution import schema_changes
 from lakebed.sharing import is_first_time
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.parallel import is_remote, parallel_map
+from lakebed.timeline.index_changes import COMMITTED_CHANGE
 from lakebed.wording import size_text
 from lakebed.write_status import WriteStatus
 
@@ -272,6 +273,8 @@ class WrittenFiles:
 
         tx = self.tx
         metadata = tx.commit_metadata(self.statuses, self.write.schema.avro, {**self.replaced, **self.split})
+        if tx.new_index is not None:
+            metadata.extra[COMMITTED_CHANGE] = tx.index_change(tx.timeline, tx.new_index).committed()
         return PendingCommit(tx.instant, tx.action, metadata)
 
     def commit(self) -> Instant:

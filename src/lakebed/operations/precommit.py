@@ -65,7 +65,7 @@ def validations_of(settings: ValidationSettings) -> tuple[Validation, ...]:
         if kind is None:
             raise InvalidOption(
                 f"{_OPTION} names {name}, which is no validator of lakebed",
-                hint=f"it has {', '.join(_KINDS)}; other checks run in a stage: with t.stage() as staged",
+                hint=f"it has {', '.join(_KINDS)}; other checks look at a stage before its commit (docs/stage.md)",
                 context={"option": _OPTION, "value": name},
             )
         option = f"{_OPTION}.{kind.replace(' ', '.')}.sql.queries"
@@ -239,6 +239,6 @@ def _failure(validation: Validation, runner: Runner, names: Names) -> Validation
 def _failed(validation: Validation, expected: str, result: str) -> ValidationFailed:
     return ValidationFailed(
         f"the {validation.kind} validator's query {validation.query!r} expects {expected}, and gives {result}",
-        hint="Nothing was committed. Correct the rows; t.stage() shows the table with them before a commit.",
+        hint="Nothing was committed. Correct the rows, or the query.",
         context={"kind": validation.kind, "query": validation.query, "expected": expected, "found": result},
     )

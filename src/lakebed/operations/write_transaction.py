@@ -382,12 +382,16 @@ class WriteTransaction(Transaction):
     def _note_index(self, timeline: Timeline, metadata: CommitMetadata, index: Index) -> None:
         """Record that the table gets this index, in the commit and in the properties; it becomes valid when the instant
         completes."""
-        change = IndexChange(self.instant, settings_at(timeline, self.config), index.settings())
+        change = self.index_change(timeline, index)
         metadata.extra[COMMITTED_CHANGE] = change.committed()
         if index.hashing is not None:
             index.hashing.before_change(self.instant, self.storage)
         changes = property_change_for(self.config, timeline, change)
         self.config = update_table_config(self.storage, changes, self.lock_is_held)
+
+    def index_change(self, timeline: Timeline, index: Index) -> IndexChange:
+        """The change by which the table gets this index."""
+        return IndexChange(self.instant, settings_at(timeline, self.config), index.settings())
 
     def abort(self) -> None:
         """Undo this write now: its files, then its pending instant. If a step fails, the next writer does it.
