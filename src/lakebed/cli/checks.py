@@ -83,7 +83,7 @@ def run(
 @app.command()
 def rejects(
     uri: Uri,
-    limit: Annotated[int | None, typer.Option(min=0, help="So many rows at most.")] = None,
+    limit: Annotated[int | None, typer.Option(help="So many rows at most.")] = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:

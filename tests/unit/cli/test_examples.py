@@ -127,6 +127,12 @@ def test_every_example_runs_on_the_tables_of_the_examples(
         places = {"20260131120000000": instant, "2026-01-31": moment}
         if name in ("load", "create", "convert"):
             places["trips"] = "new"
+        if name in ("checks drop", "checks run"):
+            lakebed.open("trips").checks.add("positive", "fare >= 0")
+        if name == "checks rejects":
+            trips = lakebed.open("trips")
+            trips.checks.add("none", "id IS NULL", on_failure="quarantine", validate=False)
+            trips.upsert(trips.scan().head(1))
         if name == "savepoints delete":
             lakebed.open("trips").savepoints.create(first)
         if name == "clone":
