@@ -36,14 +36,14 @@ WITHOUT: dict[type, set[str]] = {
         "locate",
         "merge",
     }
-    | {"read_blob", "scan", "search", "stage", "to_arrow", "to_pandas"},
+    | {"read_blob", "sample", "scan", "search", "stage", "to_arrow", "to_pandas"},
     MaintenanceView: set(),
-    SavepointsView: {"list", "to_arrow"},
-    CatalogsView: {"list", "to_arrow"},
-    IndexesView: {"advise", "bloom_rates", "list", "ranges", "skew", "to_arrow", "verify"},
-    ChecksView: {"list", "run", "to_arrow"},
-    ColumnsView: {"to_arrow"},
-    ConsumersView: {"delete", "get", "list", "to_arrow"},
+    SavepointsView: {"list", "to_arrow", "to_polars"},
+    CatalogsView: {"list", "to_arrow", "to_polars"},
+    IndexesView: {"advise", "bloom_rates", "list", "ranges", "skew", "to_arrow", "to_polars", "verify"},
+    ChecksView: {"list", "run", "to_arrow", "to_polars"},
+    ColumnsView: {"to_arrow", "to_polars"},
+    ConsumersView: {"delete", "get", "list", "to_arrow", "to_polars"},
 }
 # No connection can be made by it: the verb that takes the lock says what it lacks.
 LOCK: dict[str, Any] = {"hoodie.write.lock.provider": "ZookeeperBasedLockProvider"}

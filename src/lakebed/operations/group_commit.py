@@ -271,7 +271,7 @@ class Batch:
     def _write(self, context: WriteContext, data: Any) -> WriteResult:
         """Run the leader's upsert. A repeated run takes the same other upserts."""
         self._context, self.instant = context, ""
-        may_put_aside = any(check.on_failure != "reject" for check in context.config.checks)
+        may_put_aside = bool({check.on_failure for check in context.config.checks} - {"reject"})
         is_alone = self._leader.alone or context.engine.is_distributed or may_put_aside
         if is_alone or not _can_join(context.settings):
             self._put_back(self._others)
