@@ -298,10 +298,10 @@ def errors_of_duckdb(errors: list[Exception], names: Names | None = None) -> Gen
                     hint=f"Did you mean {' or '.join(listed[:3])}?",
                 ) from None
         column = _MISSING_COLUMN.search(text)
-        in_quotes = "" if column is None else f"a text is written in single quotes: '{column[1]}'; "
+        in_quotes = "" if column is None else f". A text is written in single quotes: '{column[1]}'"
         raise InvalidOption(
             f"DuckDB cannot run the SQL text: {text}",
-            hint=f"{in_quotes}without spark= it is DuckDB's SQL; tables= names the tables",
+            hint=f"without spark= it is DuckDB's SQL; tables= names the tables{in_quotes}",
         ) from None
 
 
