@@ -80,4 +80,4 @@ def _directives(section: reference_pages.ApiSection) -> Iterator[str]:
         with_module = "true" if members is None else "false"
         yield f"\n::: {path}\n    options:\n      inherited_members: true\n      show_root_full_path: {with_module}\n"
         if members is not None:
-            yield "      members:\n" + "".join(f"        - {name}\n" for name in members)
+            yield "      members:\n" + "".join(f"        - '{name}'\n" for name in members)
