@@ -38,6 +38,7 @@ _OPTIONS = {
     "update_partition_path=False": "--no-update-partition-path",
     "partitioned=False": "--global",
     "wait=False": "--no-wait",
+    "validate=False": "--no-validate",
 }
 # What callers have in hand, as it is named on the command line.
 _VALUES = {
@@ -79,6 +80,8 @@ _PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\bimages='rows'", "--output json"),
     (r"^sql\(\) does not run (.+) without a session, in the", r"\1 is no statement that runs without Spark, in the"),
     (r"; give spark= for those of Spark|\b[Ww]ithout spark= ", ""),
+    (r" t\.stage\(\) shows the table with a write before it is committed\.", ""),
+    (r"; t\.stage\(\) shows the table with them before a commit", ""),
     (r"\b[Gg]ive spark=", "run it in a Python program with Spark"),
     (r"\blakebed\.create\b(?!\()", "`lakebed create`"),
     (r"\blakebed\.open\b(?!\()", "`lakebed describe`"),
@@ -87,7 +90,7 @@ _PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
 _TAKES = re.compile(r"^\w+\(\) takes (.+) as (\w+), not ")
 # The command of a group that shows what the group is of.
 _LISTS = {
-    **{group: f"{group} list" for group in ("catalogs", "columns", "consumers", "indexes", "savepoints")},
+    **{group: f"{group} list" for group in ("catalogs", "checks", "columns", "consumers", "indexes", "savepoints")},
     **{group: f"{group} show" for group in ("files", "timeline")},
 }
 _apps: list[typer.Typer] = []
