@@ -130,14 +130,25 @@ def test_overwriting_what_another_one_changes_is_refused_both_ways(index: str) -
         settled(uri, put({k: r for k, r in old.items() if r[0] != "c0"}, theirs))
 
 
-@pytest.mark.parametrize("what", [{"where": "v = 'b'"}, {"keys": [4, 6]}], ids=["where", "keys"])
-def test_a_delete_does_not_miss_what_was_written_since_it_looked(what: Any) -> None:
+def test_a_delete_by_condition_looks_again_where_another_writer_committed() -> None:
     files, old = prepared("simple", 9)
     theirs: Given = (4, "c0", "theirs", 9)
     with copied("memory", files) as uri:
-        with meanwhile("open_input", lambda: upsert(uri, theirs)), pytest.raises(CommitConflict):
-            lakebed.open(uri).delete(**what, options=OPTIONS)
-        settled(uri, put(old, theirs))
+        with meanwhile("open_input", lambda: upsert(uri, theirs)):
+            lakebed.open(uri).delete(where="v = 'b'", options=OPTIONS)
+        settled(uri, {key: row for key, row in put(old, theirs).items() if row[1] != "b"})
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("keys", [[4, 6], [99]], ids=["stored", "not stored"])
+def test_a_delete_of_keys_deletes_what_was_written_since_they_were_looked_up(keys: list[int]) -> None:
+    """Keys that are not stored are looked up again where another writer committed meanwhile."""
+    files, old = prepared("simple", 9)
+    theirs: Given = (keys[0], "c0", "theirs", 9)
+    with copied("memory", files) as uri:
+        with meanwhile("open_input", lambda: upsert(uri, theirs)):
+            assert lakebed.open(uri).delete(keys=keys, options=OPTIONS).deleted == len(keys)
+        settled(uri, {key: row for key, row in old.items() if key not in keys})
 
 
 class Late:

@@ -159,7 +159,8 @@ class History(RuleBasedStateMachine):
         self.checkpoint = "000"
 
     def _done(self, result: lakebed.WriteResult) -> None:
-        self.past.append((result.instant, self.model.state()))
+        if result.instant:  # not of a delete that finds nothing
+            self.past.append((result.instant, self.model.state()))
         self.last = result
 
     def _run_plans(self) -> None:

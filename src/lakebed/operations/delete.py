@@ -36,6 +36,7 @@ from lakebed.operations.result import WriteResult
 from lakebed.operations.write import RowMatch, Write, derive_keys
 from lakebed.read.lookup import LookupKeys, are_stored, is_keys, parse_lookup_keys, plain_texts
 from lakebed.read.prune import buckets_of_keys
+from lakebed.read.reopening import reopened
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 
@@ -89,7 +90,8 @@ def delete(context: WriteContext, selector: Any) -> WriteResult:
     verb = _verb(context, selector)
     if not context.records_more and not context.engine.is_distributed:
         verb, requested = _looked_up(context, verb)
-        if requested is not None:
+        # a key that was written meanwhile is deleted
+        if requested is not None and reopened(context.opened) is None:
             last = context.opened.timeline.last_completed
             checkpoint = "" if last is None else last.completion_time or last.time
             return WriteResult("", checkpoint, "delete", rows=requested, unchanged=requested)

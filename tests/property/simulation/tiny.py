@@ -190,6 +190,7 @@ class TinyTable:
             index=self.index,
             watched_keys=lambda _schema: (),
             stream_batch=None,
+            stage=None,
         )
 
     def pending_compactions(self) -> list[str]:

@@ -164,7 +164,7 @@ def test_an_interrupt_at_any_line_of_a_call_that_takes_the_lock_leaves_nothing_h
 # What of a write takes, keeps and gives back.
 _KEEPING = (
     "Transaction.locked", "Transaction.begin", "Transaction.cleaned_up", "Transaction.__exit__",
-    "Transaction.start_heartbeat", "Transaction.stop_heartbeat", "Transaction.tidy", "Transaction._tidy_heartbeat",
+    "Transaction.start_heartbeat", "Transaction.remove_heartbeat", "Transaction.tidy", "Transaction._tidy_heartbeat",
     "WriteTransaction.request", "Heartbeat.", "PeriodicTask.", "_with_others", "_enter", "_leave", "_Member.",
 )  # fmt: skip
 

@@ -211,13 +211,6 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         },
         {WRITE + "keygenerator.class": "or call t.delete(keys)"},
     ),
-    "validators": (
-        {
-            "hoodie.precommit.validators": "org.apache.hudi.client.validator.SqlQuerySingleResultPreCommitValidator",
-            "hoodie.precommit.validators.single.value.sql.queries": "select count(*) from <TABLE_NAME>#0",
-        },
-        {"hoodie.precommit.validators": "check the data before the write"},
-    ),
     "schema on read": (
         {"hoodie.schema.on.read.enable": "true", WRITE + "reconcile.schema": "true"},
         {"hoodie.schema.on.read.enable": "leave the option out"},

@@ -106,7 +106,7 @@ def test_every_option_of_a_new_table_is_taken_or_refused() -> None:
         elif room in ("compaction", "cleaning", "archival", "clustering", "partition_ttl", "publish", "catalog"):
             assert option.remembered == "service", key
         else:
-            assert option.remembered != "write" or room in ("write", "missing"), key
+            assert option.remembered != "write" or room in ("write", "missing", "validation"), key
 
 
 def test_options_are_taken_by_the_names_of_rfc_29(

@@ -36,7 +36,7 @@ def file_ids(table: lakebed.Table) -> dict[str, str]:
 def places(table: lakebed.Table, data: pa.Table, match: RowMatch) -> Generator[Placed]:
     """The rows of an upsert of this kind, placed; nothing is written."""
     context = context_of(table)
-    verb = RowsVerb(operation="UPSERT", match=match, rows=admitted_rows(context, data, "UPSERT", match))
+    verb = RowsVerb(operation="UPSERT", match=match, rows=admitted_rows(context, data, "UPSERT", match).rows)
     snapshot = context.opened
     write = Write(context, snapshot, verb.schema(context, snapshot), "UPSERT", "20260101000000000", match)
     with placed(write, verb.prepare(write)) as found:

@@ -9,7 +9,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import CheckFailed, CommitConflict, InvalidOption, SchemaConflict
-from lakebed.operations import pipeline
+from lakebed.operations import table_checks
 from support.checks import rows_and_instants
 
 ROWS = {"id": [1, 2], "vin": ["a", "b"], "n": [1, 2]}
@@ -70,7 +70,7 @@ def test_null_holds_and_a_warning_lets_the_write_pass(table: lakebed.Table, capl
 def test_a_commit_beside_it_makes_the_write_lose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = lakebed.load(str(tmp_path / "cars"), ROWS, key="id", index="simple")
     table.checks.add("unique_vin", UNIQUE, on="table")
-    refuse, other, calls = pipeline.refuse_broken_table, lakebed.open(table.uri), list[int]()
+    refuse, other, calls = table_checks.refuse_broken_table, lakebed.open(table.uri), list[int]()
 
     def refuse_and_let_another_commit(*arguments: Any) -> None:
         refuse(*arguments)
@@ -78,7 +78,7 @@ def test_a_commit_beside_it_makes_the_write_lose(tmp_path: Path, monkeypatch: py
         if len(calls) == 1:
             other.bulk_insert({"id": [4], "vin": ["c"], "n": [4]})
 
-    monkeypatch.setattr(pipeline, "refuse_broken_table", refuse_and_let_another_commit)
+    monkeypatch.setattr(table_checks, "refuse_broken_table", refuse_and_let_another_commit)
     with pytest.raises(CommitConflict, match="while the checks of the table as a whole were evaluated"):
         table.bulk_insert({"id": [3], "vin": ["c"], "n": [3]})
     assert vins(table) == {1: "a", 2: "b", 4: "c"}
