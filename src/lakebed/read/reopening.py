@@ -96,7 +96,7 @@ def deleted_since_planned(error: Exception, storage: Storage) -> StorageError | 
 def deleted_file(path: str) -> StorageError:
     return StorageError(
         f"{path} was deleted since this read was planned: the table does not name it any more",
-        hint="Make it again: to_spark(), to_ray() or to_dask() of a new scan reads the table as it is now. A higher"
+        hint="Make the DataFrame again from a new scan, or the dataset: it reads the table as it is now. A higher"
         " hoodie.clean.commits.retained keeps files for slow readers.",
         context={"path": path, "retryable": True},
     )
