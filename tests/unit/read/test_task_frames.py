@@ -61,7 +61,7 @@ def test_a_file_that_was_cleaned_before_its_task_ran_is_an_error_with_a_hint(tab
     table.maintenance.clean(options={"hoodie.clean.commits.retained": 1})
     with pytest.raises(lakebed.StorageError, match="was deleted since this read was planned") as raised:
         tasks[0].to_arrow()
-    assert "to_ray() or to_dask()" in raised.value.hint
+    assert "from a new scan, or the dataset" in raised.value.hint
 
 
 @pytest.mark.parametrize("engine", ["Ray", "Dask"])
