@@ -147,7 +147,8 @@ class LongHistory:
         return self.dice.sample(KEYS, self.dice.randrange(1, most))
 
     def done(self, result: lakebed.WriteResult) -> None:
-        self.past.append((result.instant, self.rows))
+        if result.instant:  # not of a delete that finds nothing
+            self.past.append((result.instant, self.rows))
 
     # -- writes
 

@@ -205,7 +205,8 @@ class Walk:
                 self.rows = {**self.rows, row["id"]: (row["id"], row["city"], row["v"])}
 
     def _done(self, result: lakebed.WriteResult) -> None:
-        self.past.append((result.instant, self.rows))
+        if result.instant:  # not of a delete that finds nothing
+            self.past.append((result.instant, self.rows))
 
     # -- reads
 

@@ -278,7 +278,7 @@ WAITERS: dict[str, Callable[[str], object]] = {
     "index": lambda uri: lakebed.open(uri).indexes.create("column_stats"),
     "upsert": lambda uri: lakebed.open(uri).upsert({"id": [50], "city": ["a"]}, retries=0),
     "savepoint": lambda uri: lakebed.open(uri).savepoints.create(),
-    "delete": lambda uri: lakebed.open(uri).delete({"id": [7], "city": ["c"]}, retries=0),
+    "delete": lambda uri: lakebed.open(uri).delete({"id": [1], "city": ["a"]}, retries=0),
 }
 
 
