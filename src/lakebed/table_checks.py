@@ -20,6 +20,7 @@ from lakebed.services.checks import (
     drop_check,
     named_check,
     not_null_condition,
+    required_check,
     run_checks,
 )
 from lakebed.services.columns import field_path
@@ -164,16 +165,7 @@ leave them out; t.checks lists the checks.
         """
 
         def read(view: Snapshot) -> CheckReport:
-            checks = view.config.checks
-            if name is not None:
-                check = named_check(view.config, name)
-                if check is None:
-                    raise InvalidOption(
-                        f"table {view.config.name!r} has no check {name!r}",
-                        hint=f"its checks are {', '.join(check.name for check in checks) or 'none'}",
-                        context={"check": name},
-                    )
-                checks = (check,)
+            checks = view.config.checks if name is None else (required_check(view.config, name),)
             return run_checks(view, checks, self._opened.spark)
 
         return self._opened.steadily(read)

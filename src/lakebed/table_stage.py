@@ -106,7 +106,7 @@ class OpenedStage(OpenedTable):
 
 
 class NotStaged(UnsupportedFeature, AttributeError):
-    """What a stage does not have. For `hasattr` it is an attribute that is missing."""
+    """The error for a service, a setting or a method that a stage lacks. For `hasattr` it is a missing attribute."""
 
     def __init__(self, name: str) -> None:
         super().__init__(

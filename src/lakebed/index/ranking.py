@@ -286,7 +286,7 @@ def _bucket_sizes(w: Workload, buckets: int) -> str:
 
 
 def _beyond_buckets(size: float) -> str:
-    """What to do where buckets of this size are more than is advised."""
+    """The advice for a table whose buckets would have this size, which is more than is advised."""
     return (
         f"more than the {_text(ADVISED_BYTES)} advised, since {_MAX_BUCKETS:,} buckets of a partition are the most that"
         f" are chosen: partition the table, give more buckets ({_needed(size):,}), or take bucket_groups, whose files"

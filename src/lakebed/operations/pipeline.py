@@ -268,7 +268,7 @@ class WrittenFiles:
     validations: Sequence[Validation]
 
     def pending(self) -> PendingCommit:
-        """What the commit would be, for a view of the table with it."""
+        """The commit as it would complete now, for a view of the table with it."""
         from lakebed.slices.pending_commit import PendingCommit
 
         tx = self.tx

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lakebed.config.option_table import simple_name
 from lakebed.config.settings import ValidationSettings
@@ -193,7 +192,12 @@ def validate(context: WriteContext, validations: Sequence[Validation], before: S
     scans = [SliceScan(view, view.file_slices(paths), after, meta=True) for view in (before, after)]
     with runner(context.spark if is_on_spark(context) else None, scans) as (engine, (name_before, name_after)):
         for validation in validations:
-            failure = _checked(partial(_failure, validation, engine, (name_before, name_after)), validation)
+            with refusals_of_engine(
+                f"the validator's query {validation.query!r} cannot be run",
+                "Nothing was committed. Without a Spark session the queries are DuckDB's SQL.",
+                {"option": _OPTION, "query": validation.query},
+            ):
+                failure = _failure(validation, engine, (name_before, name_after))
             if failure is None:
                 continue
             if context.settings.validation.failure_policy == "FAIL":
@@ -201,19 +205,17 @@ def validate(context: WriteContext, validations: Sequence[Validation], before: S
             _log.warning("%s", failure)
 
 
-def _checked(run: Callable[[], ValidationFailed | None], validation: Validation) -> ValidationFailed | None:
-    """What `run` returns. An error of the engine is that of the query."""
+@contextmanager
+def refusals_of_engine(message: str, hint: str, context: dict[str, Any]) -> Generator[None]:
+    """Raise `InvalidOption` for an error of DuckDB or Spark in the block, with the first line of that error after the
+    `message`."""
     try:
-        return run()
+        yield
     except LakebedError:
         raise
     except Exception as error:  # each engine has its own classes
         first = str(error).strip().partition("\n")[0]
-        raise InvalidOption(
-            f"the validator's query {validation.query!r} cannot be run: {first}",
-            hint="Nothing was committed. Without a Spark session the queries are DuckDB's SQL.",
-            context={"option": _OPTION, "query": validation.query},
-        ) from error
+        raise InvalidOption(f"{message}: {first}", hint=hint, context=context) from error
 
 
 def _failure(validation: Validation, runner: Runner, names: Names) -> ValidationFailed | None:

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import CheckFailed, InvalidOption, LakebedError
+from lakebed.errors import CheckFailed, InvalidOption
 from lakebed.operations.context import WriteContext
-from lakebed.operations.precommit import is_on_spark, runner
+from lakebed.operations.precommit import is_on_spark, refusals_of_engine, runner
 from lakebed.properties.checks import Check
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
@@ -55,17 +55,12 @@ def broken_checks(spark: SparkSession | None, checks: Sequence[Check], view: Sna
         for check in checks:
             tree = parsed_aggregate(check)
             text = check.condition if spark is not None else tree.sql(dialect="duckdb")
-            try:
+            with refusals_of_engine(
+                f"the check {check.name} ({check.condition}) cannot be evaluated",
+                'a check with on="table" is a condition on aggregates: count(DISTINCT vin) = count(*)',
+                {"check": check.name},
+            ):
                 values = list(engine.texts(f"SELECT (\n{text}\n) FROM {name}"))
-            except LakebedError:
-                raise
-            except Exception as error:  # each engine has its own classes
-                raise InvalidOption(
-                    f"the check {check.name} ({check.condition}) cannot be evaluated:"
-                    f" {str(error).strip().partition(chr(10))[0]}",
-                    hint='a check with on="table" is a condition on aggregates: count(DISTINCT vin) = count(*)',
-                    context={"check": check.name},
-                ) from error
             if len(values) != 1 or values[0] not in _TRUTHS:
                 raise InvalidOption(
                     f"the check {check.name} ({check.condition}) is not one truth about all rows",

@@ -20,7 +20,7 @@ from lakebed.wording import Printed, count_text
 OnFailure = Literal["reject", "quarantine", "warn"]
 CheckedOn = Literal["row", "table"]
 # So many rows of each check are named.
-_EXAMPLES = 5
+EXAMPLES = 5
 _MAX_TEXT = 200
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -126,7 +126,7 @@ class BrokenRows:
         before = self.counts.get(name, 0)
         self.counts[name] = before + count
         self.conditions[name] = check.condition
-        at = np.flatnonzero(broken)[: max(0, _EXAMPLES - before)]
+        at = np.flatnonzero(broken)[: max(0, EXAMPLES - before)]
         for number, row in zip(at.tolist(), rows.take(pa.array(at)).to_pylist(), strict=True):
             position = None if first is None else first + number
             self.examples.append({"check": name, "position": position, "row": row})
@@ -167,6 +167,6 @@ def joined(errors: Sequence[CheckFailed]) -> CheckFailed:
             total.counts[name] = total.counts.get(name, 0) + count
         for row in error.rows:
             named[row["check"]] = named.get(row["check"], 0) + 1
-            if named[row["check"]] <= _EXAMPLES:
+            if named[row["check"]] <= EXAMPLES:
                 total.examples.append(row)
     return total.error()

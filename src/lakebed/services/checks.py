@@ -15,7 +15,7 @@ from lakebed.model import PARTITION_PATH
 from lakebed.operations.checks import condition_of
 from lakebed.operations.context import WriteContext
 from lakebed.operations.table_checks import broken_checks, broken_table
-from lakebed.properties.checks import Check
+from lakebed.properties.checks import EXAMPLES, Check
 from lakebed.properties.file import load_same_table, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.scan import Scan
@@ -27,7 +27,6 @@ from lakebed.wording import Printed, count_text
 
 # How often the stored rows are read again because other writers have committed meanwhile.
 _ATTEMPTS = 5
-_EXAMPLES = 5
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,15 +161,21 @@ def drop_check(context: WriteContext, name: str) -> Check:
     storage = context.storage
     with writers_lock(storage, context.settings, context.config.name) as lock:
         config = load_same_table(storage, context.config)
-        check = named_check(config, name)
-        if check is None:
-            names = [check.name for check in config.checks]
-            raise InvalidOption(
-                f"table {config.name!r} has no check {name!r}",
-                hint=did_you_mean(name, names, "its checks are") if names else "it has none",
-                context={"check": name},
-            )
+        check = required_check(config, name)
         update_table_config(storage, {check.key: None}, lock.lock_is_held)
+    return check
+
+
+def required_check(config: TableConfig, name: str) -> Check:
+    """The check of a name in any case. Raises `InvalidOption` if there is none."""
+    check = named_check(config, name)
+    if check is None:
+        names = [check.name for check in config.checks]
+        raise InvalidOption(
+            f"table {config.name!r} has no check {name!r}",
+            hint=did_you_mean(name, names, "its checks are") if names else "it has none",
+            context={"check": name},
+        )
     return check
 
 
@@ -213,5 +218,5 @@ def run_check(snapshot: Snapshot, check: Check, spark: Any = None) -> CheckRun:
         for value in batch.column(PARTITION_PATH).value_counts().to_pylist():  # one for each path in a batch
             counts[value["values"] or ""] = counts.get(value["values"] or "", 0) + value["counts"]
     rows = sum(counts.values())
-    first = scan.head(_EXAMPLES).to_pylist() if rows else []
+    first = scan.head(EXAMPLES).to_pylist() if rows else []
     return CheckRun(check, rows, dict(sorted(counts.items())), tuple(first))
