@@ -49,6 +49,24 @@ def test_a_check_without_validation_is_for_later_writes(table: lakebed.Table) ->
     assert str(table.checks.run()) == "fare_check (fare >= 0): no row breaks it"
 
 
+@pytest.mark.parametrize("broken", [4, 5, 6])
+def test_an_error_names_five_rows_and_counts_them_all(table: lakebed.Table, broken: int) -> None:
+    ids = list(range(10, 10 + broken))
+    rows = {"id": ids, "city": ["Rome"] * broken, "fare": [-1.0] * broken, "at": [None] * broken}
+    table.checks.add("positive", "fare >= 0", validate=False)
+    with pytest.raises(CheckFailed) as caught:
+        table.upsert(rows)
+    assert caught.value.checks == {"positive": broken}
+    assert [row["row"]["id"] for row in caught.value.rows] == ids[:5]
+    table.delete([3])
+    table.checks.drop("positive")
+    table.upsert(rows)
+    with pytest.raises(CheckFailed) as caught:
+        table.checks.add("positive", "fare >= 0")
+    assert caught.value.checks == {"positive": broken}
+    assert sorted(row["row"]["id"] for row in caught.value.rows) == ids[:5]
+
+
 def test_a_check_that_only_warns_takes_the_stored_rows_as_they_are(table: lakebed.Table) -> None:
     table.checks.add("positive", "fare >= 0", on_failure="warn")
     result = table.upsert({**ROWS, "fare": [1.0, -1.0, -2.0]})
