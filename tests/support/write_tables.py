@@ -14,6 +14,7 @@ from lakebed.model import CommitMetadata
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
+from lakebed.timeline.bodies.commit import decode_commit
 from lakebed.timeline.timeline import load_timeline
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
@@ -40,7 +41,8 @@ def files(uri: str) -> dict[str, bytes]:
 def last_commit(table: Table) -> CommitMetadata:
     storage = open_storage(table.uri)
     timeline = load_timeline(storage, load_table_config(storage))
-    return timeline.commit_metadata(timeline.commits[-1])
+    path = f"{timeline.config.timeline_path}/{timeline.commits[-1].file_name}"
+    return decode_commit(storage.read(path), path)  # what the file says, not what this process remembers of it
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pyarrow.types as pt
 from lakebed.errors import InvalidOption
 from lakebed.format.bounded_cache import cached_by_schema
 from lakebed.format.parquet_encodings import ColumnForm, choose_encodings
-from lakebed.format.parquet_footer import TAIL, footer_in, framed
+from lakebed.format.parquet_footer import TAIL, footer_in, framed, trust_footer
 from lakebed.format.row_groups.nan_chunks import NanChunks, floating_leaves
 from lakebed.format.row_groups.offset_index import without_column_indexes
 from lakebed.model import COMMIT_SEQNO, FILE_NAME
@@ -310,21 +310,20 @@ class BaseFileWriter:
     def _finish(self, footer: Mapping[str, str]) -> None:
         assert self._writer is not None
         self._writer.add_key_value_metadata(footer)
-        changes = self._nan.found or self._has_indexes
-        if changes:
-            self._buffered.flush()
-            self._sink.hold()
+        self._buffered.flush()
+        self._sink.hold()
         self._writer.close()
         self._buffered.flush()
-        if changes:
-            end, start = self._sink.taken(), self._sink.position
-            footer_bytes = footer_in(end)
-            before_footer = end[: len(end) - len(footer_bytes) - TAIL]
-            if self._has_indexes:
-                counts = self._columns.leaf_counts
-                flat = [f.name in self._columns.flat for f in self._schema for _ in range(counts[f.name])]
-                before_footer, footer_bytes = without_column_indexes(before_footer, footer_bytes, start, flat)
-            self._sink.write(before_footer + framed(self._nan.without_bounds(footer_bytes)))
+        end, start = self._sink.taken(), self._sink.position
+        footer_bytes = footer_in(end)
+        before_footer = end[: len(end) - len(footer_bytes) - TAIL]
+        if self._has_indexes:
+            counts = self._columns.leaf_counts
+            flat = [f.name in self._columns.flat for f in self._schema for _ in range(counts[f.name])]
+            before_footer, footer_bytes = without_column_indexes(before_footer, footer_bytes, start, flat)
+        footer_bytes = self._nan.without_bounds(footer_bytes)
+        trust_footer(footer_bytes)
+        self._sink.write(before_footer + framed(footer_bytes))
 
     def _writer_options(self, first_rows: pa.Table, *, is_estimate: bool = False) -> dict[str, Any]:
         """Arrow's options for a file that begins with these rows; codecs are not chosen for an estimate."""

@@ -49,8 +49,8 @@ from lakebed.properties.file import load_same_table, refuse_other_table, update_
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import aside, at_once, is_remote
-from lakebed.timeline.bodies.commit import decode_commit, encode_commit
+from lakebed.storage.parallel import aside, at_once
+from lakebed.timeline.bodies.commit import commit_from_record, commit_record, encode_record
 from lakebed.timeline.index_changes import (
     abandoned_changes,
     finish_interrupted_changes,
@@ -347,11 +347,10 @@ class Transaction:
         if once is not None:
             records |= records_of_batch(records, timeline, once.stream, once.batch, once.identifier)
         self.published = metadata = replace(metadata, extra={**records, **metadata.extra})
-        body = encode_commit(metadata, self.config.version, self.action)
+        record = commit_record(metadata, self.action)
+        body = encode_record(record, self.config.version)
         done = self.publish(timeline, body, is_inflight=is_inflight)
-        if is_remote(self.storage):  # a local storage is read again quickly, which also shows later changes
-            written = decode_commit(body, f"{self.config.timeline_path}/{done.file_name}")
-            remember_commit(self.storage, self.config, done, written, len(body))
+        remember_commit(self.storage, self.config, done, commit_from_record(record), len(body))
         return done
 
     def resolve_late(

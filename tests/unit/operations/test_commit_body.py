@@ -16,6 +16,7 @@ from lakebed.storage import open_storage
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
 from lakebed.testing import CountingStorage
+from lakebed.timeline.bodies.commit import decode_commit
 from support.write_tables import SCHEMA, content, files, last_commit, rows
 
 Make = Callable[..., Table]
@@ -178,3 +179,24 @@ def test_a_failed_write_is_rolled_back_on_the_timeline(make: Make) -> None:
         table.upsert(rows((None, "c", "a", 1)))
     assert [(i.action.value, i.state.name) for i in table.timeline] == [("rollback", "COMPLETED")]
     assert content(table) == []
+
+
+def test_what_a_process_remembers_of_its_commits_is_what_their_files_say(make: Make) -> None:
+    table = make(index="bucket", buckets=2, type="mor", table_version=9)
+    table.upsert(rows(*FIRST))
+    table.upsert(rows((0, "c0", "b", 11)), message="why", metadata={"ticket": "7"})
+    table.maintenance.compact()
+    table.delete([1])
+    table.upsert(rows((2, "c0", "x", 12)))
+    table.maintenance.compact(logs=True)
+    table.maintenance.cluster()
+    table.insert_overwrite(rows((3, "c1", "x", 12)))
+    table.delete_partitions(["c0"])
+    timeline = table.opened.snapshot().timeline
+    assert len(timeline.commits) >= 7
+    for instant in timeline.commits:
+        path = f"{timeline.config.timeline_path}/{instant.file_name}"
+        stored, remembered = decode_commit(open_storage(table.uri).read(path), path), timeline.commit_metadata(instant)
+        for name in ("operation", "stats", "replaced", "extra"):
+            assert getattr(remembered, name) == getattr(stored, name), (instant, name)
+        assert remembered.raw["compacted"] == stored.raw["compacted"]

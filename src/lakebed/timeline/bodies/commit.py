@@ -78,7 +78,7 @@ def commit_from_record(record: Mapping[str, Any], path: str = "") -> CommitMetad
     type."""
     check_shape(record, COMMIT, path)
     stats: dict[str, list[dict[str, Any]]] = record.get("partitionToWriteStats") or {}
-    replaced: dict[str, list[str]] = record.get("partitionToReplaceFileIds") or {}
+    replaced: dict[str, list[str]] = record.get(_REPLACED) or {}
     extra: dict[str, str | None] = record.get("extraMetadata") or {}
     return CommitMetadata(
         operation=record.get("operationType") or UNKNOWN_OPERATION,
@@ -92,23 +92,41 @@ def commit_from_record(record: Mapping[str, Any], path: str = "") -> CommitMetad
 
 
 def encode_commit(meta: CommitMetadata, version: int, action: Action) -> bytes:
-    """A completed body in the form of the table version, with the content that Hudi 1.2.0 writes.
-
-    Fields that `CommitMetadata` does not name are taken from `meta.raw` where it was decoded from a body.
+    """A completed body in the form of the table version, of the record that `commit_record` returns.
 
     >>> body = encode_commit(CommitMetadata("UPSERT", extra={"schema": ""}), 9, Action.COMMIT)
     >>> decode_commit(body).operation
     'UPSERT'
     """
+    return encode_record(commit_record(meta, action), version)
+
+
+def commit_record(meta: CommitMetadata, action: Action) -> dict[str, Any]:
+    """The content of a completed body as Hudi 1.2.0 writes it, under the names of its fields. Fields that
+    `CommitMetadata` does not name are taken from `meta.raw` where it was decoded from a body."""
     raw_stats = cast("dict[str, list[dict[str, Any]]]", meta.raw.get("partitionToWriteStats") or {})
     stats = {partition: _stat_records(group, raw_stats.get(partition) or []) for partition, group in meta.stats.items()}
-    replaced: dict[str, list[str]] | None = None
+    record: dict[str, Any] = {
+        "partitionToWriteStats": stats,
+        "compacted": bool(meta.raw.get("compacted") or action in (Action.COMPACTION, Action.LOGCOMPACTION)),
+        "extraMetadata": dict(meta.extra),
+        "operationType": meta.operation,
+    }
     if completes_as(action) is Action.REPLACECOMMIT:
-        replaced = {partition: list(ids) for partition, ids in meta.replaced.items()}
-    compacted = bool(meta.raw.get("compacted") or action in (Action.COMPACTION, Action.LOGCOMPACTION))
-    return _body(stats, meta.operation, meta.extra, compacted, replaced, version)
+        record[_REPLACED] = {partition: list(ids) for partition, ids in meta.replaced.items()}
+    return record
 
 
+def encode_record(record: Mapping[str, Any], version: int) -> bytes:
+    """The bytes of a body in the form of the table version."""
+    if has_completion_times(version):
+        name = "HoodieReplaceCommitMetadata" if _REPLACED in record else "HoodieCommitMetadata"
+        return write_avro_file(schema_text(name), record)
+    return pretty_json(record).encode()
+
+
+# The field that bodies of replacing commits have in addition.
+_REPLACED = "partitionToReplaceFileIds"
 # Of a stat of a log file in a JSON body: the ranges of the columns that were logged, which no reader uses.
 _RANGES = "recordsStats"
 
@@ -139,29 +157,8 @@ def _stats_in(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 def encode_inflight(operation: str, profile: Sequence[PartitionProfile], version: int) -> bytes:
     """The inflight body with the plan of a write. An empty body (`b""`) is equally valid if there is no plan yet."""
     stats = {part.partition: _profile_records(part) for part in profile}
-    return _body(stats, operation, {}, False, None, version)
-
-
-def _body(
-    stats: dict[str, list[dict[str, Any]]],
-    operation: str,
-    extra: Mapping[str, str],
-    compacted: bool,
-    replaced: dict[str, list[str]] | None,
-    version: int,
-) -> bytes:
-    record: dict[str, Any] = {
-        "partitionToWriteStats": stats,
-        "compacted": compacted,
-        "extraMetadata": dict(extra),
-        "operationType": operation,
-    }
-    if replaced is not None:
-        record["partitionToReplaceFileIds"] = replaced
-    if has_completion_times(version):
-        name = "HoodieCommitMetadata" if replaced is None else "HoodieReplaceCommitMetadata"
-        return write_avro_file(schema_text(name), record)
-    return pretty_json(record).encode()
+    record = {"partitionToWriteStats": stats, "compacted": False, "extraMetadata": {}, "operationType": operation}
+    return encode_record(record, version)
 
 
 def _stat(partition: str, record: Mapping[str, Any]) -> WriteStat:
