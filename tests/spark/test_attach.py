@@ -91,17 +91,28 @@ def test_queries_give_lazy_frames_of_the_session(spark: Any, warehouse: lakebed.
         assert ("Name", "sales.orders", "") in rows_of(spark.sql(text)), text
     assert rows_of(spark.sql("TABLE sales.orders")) == [(1, 70), (2, 8), (3, 7)]
     assert rows_of(spark.sql("SHOW COLUMNS IN sales.orders")) == [("id",), ("who",)]
-    assert rows_of(spark.sql("SHOW TABLES IN sales")) == [("sales", "orders")]
+    assert rows_of(spark.sql("SHOW TABLES IN sales")) == [("sales", "orders", False)]
     assert rows_of(spark.sql("SHOW TABLES FROM sales LIKE 'x*'")) == []
+    assert spark.sql("SHOW TABLES FROM sales LIKE 'x*'").columns == ["namespace", "tableName", "isTemporary"]
     assert "FileScan parquet" in spark.sql("EXPLAIN SELECT * FROM sales.orders").collect()[0][0]
 
 
-def test_a_database_that_both_have_is_listed_by_spark(spark: Any, warehouse: lakebed.Warehouse) -> None:
+def test_a_database_that_both_have_lists_the_tables_of_both(spark: Any, warehouse: lakebed.Warehouse) -> None:
+    databases = {("default",), ("sales",)}
+    assert databases <= set(rows_of(spark.sql("SHOW DATABASES")))
+    assert rows_of(spark.sql("SHOW SCHEMAS LIKE 'sal*'")) == [("sales",)]
     spark.sql("CREATE DATABASE sales")
     try:
+        assert rows_of(spark.sql("SHOW DATABASES LIKE 'sal*'")) == [("sales",)]
         spark.sql("CREATE TABLE sales.of_spark USING parquet AS SELECT 1 AS id")
-        listed = spark.sql("SHOW TABLES IN sales").where("not isTemporary").collect()
-        assert [row["tableName"] for row in listed] == ["of_spark"]
+        for kind in ("TABLES", "TABLE EXTENDED"):
+            listed = spark.sql(f"SHOW {kind} IN sales LIKE '*'").where("not isTemporary").collect()
+            assert sorted(row["tableName"] for row in listed) == ["of_spark", "orders"], kind
+        texts = {row["tableName"]: row["information"] for row in listed}
+        assert "Provider: parquet" in texts["of_spark"]
+        about = texts["orders"].splitlines()
+        assert {"Name: sales.orders", "Provider: lakebed", "Record key: id"} <= {*about}
+        assert about[-3:] == ["Schema: root", " |-- id: bigint (nullable = true)", " |-- who: bigint (nullable = true)"]
     finally:
         spark.sql("DROP DATABASE sales CASCADE")
 
@@ -209,10 +220,31 @@ def test_names_of_the_session_are_found_in_the_warehouse_first(spark: Any, wareh
         spark.table(5)
 
 
+def test_a_temporary_view_shows_the_tables_as_they_are_at_each_query(spark: Any, warehouse: lakebed.Warehouse) -> None:
+    spark.sql(
+        "CREATE TEMPORARY VIEW costly AS SELECT o.id, orders.who FROM sales.orders o JOIN sales.orders USING (id)"
+    )
+    spark.sql("CREATE OR REPLACE TEMP VIEW costly (a, b) AS SELECT id, orders.who FROM sales.orders WHERE who > 7")
+    assert rows_of(spark.sql("SELECT * FROM costly")) == [(2, 8)]
+    warehouse.open("sales.orders").upsert({"id": [9], "who": [90]})
+    assert rows_of(spark.table("costly")) == [(2, 8), (9, 90)]
+    merge = """MERGE INTO sales.orders t USING (SELECT a AS id, b + 1 AS who FROM costly) s ON t.id = s.id
+        WHEN MATCHED THEN UPDATE SET *"""
+    assert counts(spark.sql(merge)) == (2, 2, 0, 0)
+    assert rows_of(spark.sql("SELECT * FROM costly")) == [(2, 9), (9, 91)]
+    first = warehouse.open("sales.orders").timeline.last
+    assert first is not None
+    for rows in (f"sales.orders VERSION AS OF '{first.time}'", f"lakebed_changes('sales.orders', '{first.time}')"):
+        with pytest.raises(UnsupportedFeature, match="whole tables"):
+            spark.sql(f"CREATE TEMPORARY VIEW v AS SELECT * FROM {rows}")
+    assert not spark.catalog.tableExists("v")
+    spark.sql("DROP VIEW costly")
+
+
 def test_stored_queries_over_tables_of_the_warehouse_are_refused(spark: Any, warehouse: lakebed.Warehouse) -> None:
     for begin in (
-        "CREATE TEMPORARY VIEW v AS",
         "CREATE OR REPLACE VIEW v AS",
+        "CREATE GLOBAL TEMPORARY VIEW v AS",
         "CACHE TABLE v AS",
         "CACHE LAZY TABLE v",
     ):

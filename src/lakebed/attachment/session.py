@@ -31,6 +31,7 @@ from lakebed.queries import table_calls
 from lakebed.secrets import without_users
 from lakebed.statements.run import named_reference, run
 from lakebed.statements.sources import Sources
+from lakebed.statements.spark_views import refresh_views
 from lakebed.wording import Printed
 
 if TYPE_CHECKING:
@@ -194,6 +195,7 @@ def _sql(spark: SparkSession, original: Callable[..., DataFrame]) -> Callable[..
             except Exception:  # Spark finds it again, with its own message
                 return left()
         with attachment.running():
+            refresh_views(spark)
             return attachment.run(text, frames, args, left)
 
     return sql
@@ -212,6 +214,7 @@ def table_rows(attachment: Attachment | None, name: Any) -> DataFrame | None:
     if attachment is None or not isinstance(name, str):
         return None
     with attachment.running():
+        refresh_views(attachment.spark)
         table = attachment.table(name)
         return None if table is None else table.scan().to_spark()
 

@@ -1,8 +1,12 @@
-"""Statements about the names of a warehouse: SHOW TABLES, SHOW DATABASES, CREATE DATABASE; and DESCRIBE EXTENDED."""
+"""Statements about the names of a warehouse: SHOW TABLES, SHOW DATABASES, CREATE DATABASE; and DESCRIBE EXTENDED.
+
+With a session the first two answer in Spark's columns, and Spark's own tables and databases are among the rows.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +14,19 @@ import pyarrow as pa
 
 from lakebed.engine.spark_session import zone_of
 from lakebed.errors import UnsupportedFeature
+from lakebed.expressions.base import quote_name, sql_literal
 from lakebed.schema.spark import spark_type
 from lakebed.statements.commands import Command, CommandCursor, ForSpark, Query, rows_of, table_of
 from lakebed.statements.sources import Sources
 from lakebed.statements.statement import Reference, Statement
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lakebed.catalog.warehouses import Names
+    from lakebed.table import Table
 
 _FORMS = {
     "SHOW TABLES": "write SHOW TABLES, or SHOW TABLES IN database LIKE 'ord*'",
+    "SHOW TABLE": "write SHOW TABLE EXTENDED IN database LIKE 'ord*'",
     "SHOW DATABASES": "write SHOW DATABASES, or SHOW DATABASES LIKE 's*'",
     "CREATE DATABASE": "write CREATE DATABASE name, or CREATE DATABASE IF NOT EXISTS name",
     "DESCRIBE EXTENDED": "write DESCRIBE EXTENDED t",
@@ -39,8 +44,7 @@ _SAME_WORDS = {"SCHEMA": "DATABASE", "SCHEMAS": "DATABASES", "DESC": "DESCRIBE",
 
 def parse_database(statement: Statement, sources: Sources) -> Command | None:
     """The command of a statement about the names of the warehouse, or DESCRIBE EXTENDED of a table of lakebed; None for
-    any other. With a session those about names are Spark's, except SHOW TABLES of a database that only the warehouse
-    has."""
+    any other. With a session CREATE DATABASE is Spark's, and so is SHOW TABLES of a database that only Spark has."""
     kind = " ".join(_SAME_WORDS.get(statement.word(at), statement.word(at)) for at in range(2))
     names = sources.names
     if kind in _OTHERS and sources.session is None:
@@ -57,29 +61,34 @@ def parse_database(statement: Statement, sources: Sources) -> Command | None:
     if names is None:
         return None  # those of the engine
     if sources.session is not None:
-        return _show_warehouse_tables(kind, cursor, names, sources.session)
+        return _show_names(kind, cursor, names)
     if kind == "CREATE DATABASE":
         if_not_exists = cursor.takes("IF", "NOT", "EXISTS")
         command: Command = CreateDatabase(names, cursor.name("database").lower(), if_not_exists)
     elif kind == "SHOW DATABASES":
         command = ShowDatabases(names, _pattern(cursor))
     else:
-        database = cursor.name("database").lower() if cursor.takes_one("IN", "FROM") else None
-        command = ShowTables(names, database, _pattern(cursor))
+        is_extended = kind == "SHOW TABLE"
+        if is_extended:
+            cursor.needs("EXTENDED")
+        databases = [cursor.name("database").lower()] if cursor.takes_one("IN", "FROM") else names.databases()
+        command = ShowTables(names, databases, _pattern(cursor), is_extended)
     cursor.end()
     return command
 
 
-def _show_warehouse_tables(kind: str, cursor: CommandCursor, names: Names, session: SparkSession) -> Command | None:
-    """SHOW TABLES of a database that the warehouse has and the session has not; None for what Spark answers."""
-    if kind != "SHOW TABLES" or not cursor.takes_one("IN", "FROM"):
+def _show_names(kind: str, cursor: CommandCursor, names: Names) -> Command | None:
+    """SHOW DATABASES, or SHOW TABLES of a database of the warehouse; None for what Spark answers alone."""
+    if kind == "SHOW DATABASES":
+        shown = ShowDatabases(names, "*" if cursor.word in ("IN", "FROM") else _pattern(cursor))
+        return None if cursor.at < cursor.stop else shown
+    is_extended = kind == "SHOW TABLE" and cursor.takes("EXTENDED")
+    if not (is_extended or kind == "SHOW TABLES") or not cursor.takes_one("IN", "FROM"):
         return None
     database = cursor.name("database").lower()
-    pattern = _pattern(cursor)
+    command = ShowTables(names, [database], _pattern(cursor), is_extended)
     cursor.end()
-    if "." in database or database not in names.databases() or session.catalog.databaseExists(database):
-        return None
-    return ShowTables(names, database, pattern)
+    return command if database in names.databases() else None
 
 
 def _about_table(kind: str, cursor: CommandCursor, sources: Sources) -> Command | None:
@@ -125,21 +134,32 @@ def _matching(names: list[str], pattern: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ShowTables:
-    """SHOW TABLES: the tables of a database, or of all of them."""
+    """SHOW TABLES: the tables of databases, of one with a session; with `is_extended` each with a text about it."""
 
     names: Names
-    database: str | None
+    databases: Sequence[str]
     pattern: str
+    is_extended: bool = False
 
     def run(self, sources: Sources, query: Query) -> Any:
-        databases = self.names.databases() if self.database is None else [self.database]
+        session, text = sources.session, pa.string()
         listed = [
-            (database, table)
-            for database in databases
-            for table in _matching(self.names.tables(database), self.pattern)
+            (name, table) for name in self.databases for table in _matching(self.names.tables(name), self.pattern)
         ]
-        columns = {"database": [database for database, _ in listed], "table": [table for _, table in listed]}
-        return rows_of(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])), sources)
+        labels = ("database", "table") if session is None else ("namespace", "tableName")
+        columns: dict[str, pa.Array] = {
+            label: pa.array([row[n] for row in listed], text) for n, label in enumerate(labels)
+        }
+        if session is not None:
+            columns["isTemporary"] = pa.repeat(pa.scalar(False), len(listed))
+        if self.is_extended:
+            columns["information"] = pa.array([_information(sources, ".".join(names)) for names in listed], text)
+        rows = rows_of(pa.table(columns), sources)
+        if session is None or not session.catalog.databaseExists(self.databases[0]):
+            return rows
+        kind = "TABLE EXTENDED" if self.is_extended else "TABLES"
+        of_spark = f"SHOW {kind} IN {quote_name(self.databases[0])} LIKE {sql_literal(self.pattern)}"
+        return session.sql(of_spark).unionByName(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +170,11 @@ class ShowDatabases:
     pattern: str
 
     def run(self, sources: Sources, query: Query) -> Any:
-        listed = _matching(self.names.databases(), self.pattern)
-        return rows_of(pa.table({"database": pa.array(listed, pa.string())}), sources)
+        listed = pa.array(_matching(self.names.databases(), self.pattern), pa.string())
+        if sources.session is None:
+            return rows_of(pa.table({"database": listed}), sources)
+        rows = rows_of(pa.table({"namespace": listed}), sources)
+        return sources.session.sql(f"SHOW DATABASES LIKE {sql_literal(self.pattern)}").unionByName(rows).distinct()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,27 +200,41 @@ class DescribeTable:
 
     def run(self, sources: Sources, query: Query) -> Any:
         table = table_of(sources, self.table)
-        properties = table.properties
         rows = [(f.name, spark_type(f.type), (f.metadata or {}).get(b"comment", b"").decode()) for f in table.schema]
-        partitions = [name for name in properties.get("hoodie.table.partition.fields", "").split(",") if name]
-        last = table.timeline.last
-        facts = {
-            "Name": self.table.name if self.table.in_database else table.name,
-            "Location": table.uri,
-            "Provider": "lakebed",
-            "Type": properties.get("hoodie.table.type", ""),
-            "Version": properties.get("hoodie.table.version", ""),
-            "Record key": properties.get("hoodie.table.recordkey.fields", ""),
-            "Partitioned by": ", ".join(partitions),
-            "Ordering": properties.get("hoodie.table.ordering.fields", ""),
-            "Index": table.indexes.index.name,
-            "Last instant": "" if last is None else last.time,
-        }
+        facts = _facts(table, self.table.name if self.table.in_database else table.name)
         if self.is_extended:
             rows += [("", "", ""), ("# Detailed Table Information", "", "")]
             rows += [(name, value, "") for name, value in facts.items()]
         columns = dict(zip(("col_name", "data_type", "comment"), zip(*rows, strict=True), strict=True))
         return rows_of(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])), sources)
+
+
+def _facts(table: Table, name: str) -> dict[str, str]:
+    """What DESCRIBE EXTENDED says about a table beside its columns."""
+    properties, last = table.properties, table.timeline.last
+    partitions = [name for name in properties.get("hoodie.table.partition.fields", "").split(",") if name]
+    return {
+        "Name": name,
+        "Location": table.uri,
+        "Provider": "lakebed",
+        "Type": properties.get("hoodie.table.type", ""),
+        "Version": properties.get("hoodie.table.version", ""),
+        "Record key": properties.get("hoodie.table.recordkey.fields", ""),
+        "Partitioned by": ", ".join(partitions),
+        "Ordering": properties.get("hoodie.table.ordering.fields", ""),
+        "Index": table.indexes.index.name,
+        "Last instant": "" if last is None else last.time,
+    }
+
+
+def _information(sources: Sources, name: str) -> str:
+    """The facts about a table as a text, and its columns as Spark prints a schema."""
+    table = sources.opened(name)
+    columns = [
+        f" |-- {f.name}: {spark_type(f.type).lower()} (nullable = {str(f.nullable).lower()})" for f in table.schema
+    ]
+    lines = [f"{key}: {value}" for key, value in _facts(table, name).items()]
+    return "\n".join([*lines, "Schema: root", *columns, ""])
 
 
 @dataclass(frozen=True, slots=True)

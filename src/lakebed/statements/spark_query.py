@@ -27,6 +27,7 @@ from lakebed.statements.arguments import with_values
 from lakebed.statements.blob_calls import blob_calls, spark_functions
 from lakebed.statements.narrowing import Narrowing
 from lakebed.statements.sources import Source, Sources, alias_of
+from lakebed.statements.spark_views import can_be_viewed, is_temporary_view, with_views
 from lakebed.statements.statement import Statement
 from lakebed.table_views import View
 
@@ -50,6 +51,8 @@ def run_query(statement: Statement, sources: Sources, args: Any, spark: SparkSes
     values = dict(args) if isinstance(args, Mapping) else list(args) if args else None
     if not listed:
         return spark.sql(statement.text, values)
+    if is_temporary_view(statement) and all(map(can_be_viewed, listed)):
+        return spark.sql(with_views(statement, listed, sources, spark), values)
     _refuse_stored_queries(statement)
     scans = _narrowed(listed, narrowing, spark)
     counts = _bucket_counts(scans, narrowing) if can_lay_out(spark) else {}
@@ -76,8 +79,8 @@ def _refuse_stored_queries(statement: Statement) -> None:
     if stored:
         raise UnsupportedFeature(
             f"{stored} over a table of lakebed: Spark runs the query again later, and then it does not know the table",
-            hint="a view of the table as it is now is sql(query).createOrReplaceTempView(name), cached with cache();"
-            " lakebed.spark.create_views makes one of each table as it is at each query",
+            hint="CREATE TEMPORARY VIEW shows whole tables as they are at each query; rows as they are now are"
+            " sql(query).createOrReplaceTempView(name), cached with cache()",
             context={"feature": f"{stored} over a table of lakebed"},
         )
 
