@@ -43,7 +43,7 @@ class ChecksView(EntriesView[Check]):
     >>> t.upsert({"id": [9], "city": ["Oslo"], "fare": [-1.0], "ts": [9]})
     Traceback (most recent call last):
         ...
-    lakebed.errors.CheckFailed: rows break checks of table 'trips', of 1 row: fare_check (fare >= 0): 1 row; the first \
+    lakebed.errors.CheckFailed: rows break checks of table 'trips': fare_check (fare >= 0): 1 row; the first \
 is row 0, {'id': 9, 'city': 'Oslo', 'fare': -1.0, 'ts': 9}. Nothing of the write is visible. Correct these rows or \
 leave them out; t.checks lists the checks.
     """

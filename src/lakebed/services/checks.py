@@ -64,8 +64,8 @@ class CheckRun(Printed):
             return f"{named}: {'holds' if self.holds else 'the table breaks it'}"
         if not self.rows:
             return f"{named}: no row breaks it"
-        paths = ", ".join(f"{path or 'the table'}: {count:,}" for path, count in self.partitions.items())
-        return f"{named}: broken by {count_text(self.rows, 'row')} of the table ({paths})"
+        paths = ", ".join(f"{path}: {count:,}" for path, count in self.partitions.items() if path)
+        return f"{named}: broken by {count_text(self.rows, 'row')} of the table{f' ({paths})' if paths else ''}"
 
     def error(self, table: str) -> CheckFailed:
         """The error for stored rows that break the check."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -154,8 +154,8 @@ def new_clone(context: WriteContext, target: Storage, view: Snapshot) -> TableCo
 
 
 def copied_clone(context: WriteContext, target: Storage, rows: Scan, *, progress: bool) -> WriteResult | None:
-    """Make a table with copies of these rows of the table, the newest ones. Returns the result of its commit; None for
-    a clone without rows. After an error there is no clone."""
+    """Make a table with copies of these rows of the table, the newest ones, also of rows that break its checks. Returns
+    the result of its commit; None for a clone without rows. After an error there is no clone."""
     check_apart(target.url(), context.storage.url())
     remove_interrupted_load(target)
     config = new_clone(context, target, context.opened)
@@ -165,7 +165,7 @@ def copied_clone(context: WriteContext, target: Storage, rows: Scan, *, progress
         engine = context.engine
         data = rows.to_spark() if engine.is_distributed else rows.to_reader()
         with display(enabled=progress):
-            return bulk_insert(write_context(target, config, engine, context.options), data)
+            return bulk_insert(replace(write_context(target, config, engine, context.options), judges=False), data)
     except BaseException:
         with suppress(LakebedError, OSError):  # the error is that of the clone
             drop(target, context.settings)

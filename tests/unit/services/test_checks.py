@@ -265,3 +265,36 @@ class TestQuarantine:
         assert lakebed.list_tables(str(Path(table.uri).parent)) == [table.uri]
         assert lakebed.drop(table.uri) == []
         assert [path for path in Path(table.uri).rglob("*") if path.is_file()] == []
+
+    def test_the_rejects_follow_columns_that_are_widened_renamed_and_dropped(self, tmp_path: Path) -> None:
+        types = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("city", pa.string())])
+        first = pa.table({"id": [1], "n": [1], "city": ["Oslo"]}, types)
+        table = lakebed.load(str(tmp_path / "narrow"), first, key="id")
+        table.checks.add("small", "n < 100", on_failure="quarantine")
+        assert table.upsert(pa.table({"id": [2], "n": [200], "city": ["Rome"]}, types)).quarantined == 1
+        table.columns.widen("n", "bigint")
+        table.columns.rename("city", "town")
+        assert table.upsert({"id": [3], "n": [2**40], "town": ["Bern"]}).quarantined == 1
+        table.columns.drop("town")
+        assert table.upsert({"id": [4], "n": [2**41]}).quarantined == 1
+        rows = [row["row"] for row in table.rejects.scan().to_arrow().sort_by("id").to_pylist()]
+        assert rows == [
+            {"id": 2, "n": 200, "city": "Rome", "town": None},
+            {"id": 3, "n": 2**40, "city": None, "town": "Bern"},
+            {"id": 4, "n": 2**41, "city": None, "town": None},
+        ]
+        assert table.count() == 1
+
+    def test_rejects_of_another_type_are_an_error_that_names_their_table(self, tmp_path: Path) -> None:
+        table = lakebed.load(str(tmp_path / "typed"), {"id": [1], "n": [1], "code": [5]}, key="id")
+        table.checks.add("small", "n < 100", on_failure="quarantine")
+        table.upsert({"id": [2], "n": [200], "code": [6]})
+        table.columns.drop("code")
+        table.columns.add("code", "string")
+        bad = {"id": [3], "n": [300], "code": ["c"]}
+        with pytest.raises(SchemaConflict, match=r"do not fit into its table of rejects, .*lakebed_rejects") as caught:
+            table.upsert(bad)
+        assert "lakebed.drop(t.rejects.uri)" in caught.value.hint
+        lakebed.drop(table.rejects.uri)
+        assert table.upsert(bad).quarantined == 1
+        assert table.rejects.scan(["row"]).to_arrow().to_pylist() == [{"row": {"id": 3, "n": 300, "code": "c"}}]
