@@ -66,6 +66,7 @@ def note_entry(name: str, text: str) -> tuple[str, str]:
     ('ticket', 'OPS-7')
     """
     if not name.startswith(METADATA):
+        check_writable(text, "the message of the write")
         if len(text) > MAX_MESSAGE:
             raise InvalidOption(
                 f"the message of the write has {len(text):,} characters, and may have {MAX_MESSAGE:,}",
@@ -74,6 +75,8 @@ def note_entry(name: str, text: str) -> tuple[str, str]:
             )
         return name, text
     key = name.removeprefix(METADATA)
+    check_writable(key, "a name in metadata")
+    check_writable(text, f"metadata[{key!r}]")
     if not key:
         raise InvalidOption("metadata has an entry without a name", context={"option": "metadata"})
     if key in _RESERVED or key.startswith(_RESERVED_PREFIXES):
@@ -85,6 +88,18 @@ def note_entry(name: str, text: str) -> tuple[str, str]:
     if is_credential(key) or masked_text(text) != text:
         raise exposed(f"metadata[{key!r}]")
     return key, text
+
+
+def check_writable(text: str, what: str) -> None:
+    """Raise `InvalidOption` for a text with half of a surrogate pair, which no file can hold; `what` is the text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidOption(
+            f"{what}, {text[:80]!a}, has no bytes in UTF-8: its character {error.start} is half of a pair",
+            hint="leave that character out; texts like this come from files that were read with another encoding",
+            context={"text": ascii(text[:80])},
+        ) from error
 
 
 def operation_of(operation: str, extra: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ files; as long as it is there, cleaning does not delete them. A deep clone has f
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -42,7 +43,9 @@ from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, s
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.parallel import parallel_map
+from lakebed.timeline.commit_names import CLONE_NAME
 
+_log = logging.getLogger("lakebed")
 _READERS = 8
 # Indexes whose clone finds keys by the files that it has.
 _INDEXES = frozenset(("simple", "bloom", "global_simple", "global_bloom", "bucket"))
@@ -107,7 +110,14 @@ def retained(context: WriteContext, target: str) -> Savepoint:
     Raises `InvalidOption` for a table without commits."""
     newest = context.opened.timeline.last_completed
     existing = [s for s in savepoints(context.opened.timeline) if newest is not None and s.instant == newest.time]
-    return existing[0] if existing else savepoint(context, name=f"clone {target}")
+    if not existing:
+        return savepoint(context, name=f"{CLONE_NAME}{target}")
+    _log.warning(
+        "the files of the clone %s are kept by %s, which was there before: leave it as long as the clone is used",
+        target,
+        existing[0],
+    )
+    return existing[0]
 
 
 def base_files_of(view: Snapshot) -> SourceFolder:

@@ -290,11 +290,11 @@ class TestQuarantine:
         table.checks.add("small", "n < 100", on_failure="quarantine")
         table.upsert({"id": [2], "n": [200], "code": [6]})
         table.columns.drop("code")
-        table.columns.add("code", "string")
-        bad = {"id": [3], "n": [300], "code": ["c"]}
+        table.columns.add("code", "boolean")
+        bad = {"id": [3], "n": [300], "code": [True]}
         with pytest.raises(SchemaConflict, match=r"do not fit into its table of rejects, .*lakebed_rejects") as caught:
             table.upsert(bad)
         assert "lakebed.drop(t.rejects.uri)" in caught.value.hint
         lakebed.drop(table.rejects.uri)
         assert table.upsert(bad).quarantined == 1
-        assert table.rejects.scan(["row"]).to_arrow().to_pylist() == [{"row": {"id": 3, "n": 300, "code": "c"}}]
+        assert table.rejects.scan(["row"]).to_arrow().to_pylist() == [{"row": {"id": 3, "n": 300, "code": True}}]

@@ -222,3 +222,19 @@ def test_a_deep_clone_needs_not_hold_what_writes_have_to(tmp_path: Path) -> None
     assert fares(clone) == {1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0}
     with pytest.raises(ValidationFailed):
         clone.upsert({"id": [9], "city": ["Oslo"], "fare": [9.0], "ts": [9]})
+
+
+def test_a_second_clone_of_a_commit_says_which_savepoint_keeps_its_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = created(tmp_path)
+    first = source.clone(tmp_path / "first")
+    assert caplog.records == []
+    source.clone(tmp_path / "second")
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert "second are kept by savepoint" in message
+    assert f"clone file://{first.uri}, which was there before" in message
+    assert len(source.savepoints) == 1
+    with pytest.raises(InvalidOption, match=r"has a savepoint named 'clone file:.*A clone may read the files") as caught:
+        source.undo()
+    assert "Delete the savepoint first" in caught.value.hint
