@@ -200,8 +200,8 @@ class OpenedTable:
         return view
 
     def view(self, as_of: When | None, *, option: str = "as_of") -> Snapshot:
-        """The view as of a moment that a caller gave as `option` (None: as of now). Raises `InvalidOption` if that time is cleaned,
-        before the first commit or in the future, and for names that the table does not have."""
+        """The view as of a moment that a caller gave as `option` (None: as of now). Raises `InvalidOption` if that time
+        is cleaned, before the first commit or in the future, and for names that the table does not have."""
         if as_of is None:
             return self.snapshot(looks_up=True)
         from lakebed.read.incremental import refuse_outside

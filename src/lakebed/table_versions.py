@@ -53,8 +53,8 @@ class VersionsView(EntriesView[Version]):
     """The commits of the active timeline, oldest first, each with its number: iterable, and printed as a table.
 
     The table's first commit is number 1. A number stays with its commit; `rollback`, `undo` and `restore` free those of
-    the commits that they take back. Commits of services count, too. `t.versions[2]` is the version of that number, which
-    `as_of=2` reads; `t.versions[-1]` is the newest one.
+    the commits that they take back. Commits of services count, too. `t.versions[2]` is the version of that number,
+    which `as_of=2` reads; `t.versions[-1]` is the newest one.
 
     >>> [(version.number, version.operation, version.inserted) for version in t.versions]
     [(1, 'upsert', 3)]

@@ -382,7 +382,9 @@ class WriteTransaction(Transaction):
                 self.timeline = self.load()
                 self._settle_index()
             if timeline.pending_clustering:
-                self.rollbacks().remove_overtaken_plans(self.load(), self._touched(written.metadata), written.resizes.parents)
+                self.rollbacks().remove_overtaken_plans(
+                    self.load(), self._touched(written.metadata), written.resizes.parents
+                )
 
     def _note_index(self, timeline: Timeline, metadata: CommitMetadata, index: Index) -> None:
         """Record that the table gets this index, in the commit and in the properties; it becomes valid when the instant

@@ -62,8 +62,8 @@ class Check(Printed):
                 )
         if self.on == "table" and self.on_failure == "quarantine":
             raise InvalidOption(
-                f"the check {self.name} is about the whole table, and no single row breaks it: there is none to put"
-                " into the table of rejects",
+                'a check with on="table" cannot quarantine: no single row breaks it, so there is none to put into the'
+                " table of rejects",
                 hint='take on_failure="reject" or "warn"',
                 context={"argument": "on_failure"},
             )

@@ -37,9 +37,7 @@ _DIGITS = re.compile(r"\d{17}|\d{14}|\d{8}", re.ASCII)
 _MIN_DIGITS = 8
 
 
-def resolve_as_of(
-    when: When, config: TableConfig, timeline: Callable[[], Timeline], *, option: str = "as_of"
-) -> str:
+def resolve_as_of(when: When, config: TableConfig, timeline: Callable[[], Timeline], *, option: str = "as_of") -> str:
     """The instant time up to which a time-travel read sees commits, by their requested time.
 
     Texts are `yyyyMMddHHmmss[SSS]`, `yyyyMMdd`, `yyyy-MM-dd`, `yyyy-MM-dd HH:mm:ss[.SSS]`, ISO with `T` and an offset.

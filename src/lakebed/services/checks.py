@@ -26,6 +26,7 @@ from lakebed.timeline.timeline import load_timeline
 from lakebed.wording import Printed, count_text
 
 # How often the stored rows are read again because other writers have committed meanwhile.
+_STORED_HINT = "Correct the rows, add the check with validate=False, or use another condition. Nothing was changed."
 _ATTEMPTS = 5
 
 
@@ -71,10 +72,10 @@ class CheckRun(Printed):
         """The error for stored rows that break the check."""
         name = self.check.name
         if self.check.on == "table":
-            return broken_table(table, [self.check], f"table {table!r}")
+            return broken_table(table, [self.check], f"table {table!r}", _STORED_HINT)
         return CheckFailed(
             f"table {table!r} has rows that break the check: {self}",
-            hint="Correct them, add the check with validate=False, or use another condition. Nothing was changed.",
+            hint=_STORED_HINT,
             context={
                 "table": table,
                 "checks": {name: self.rows},

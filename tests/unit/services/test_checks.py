@@ -298,3 +298,19 @@ class TestQuarantine:
         lakebed.drop(table.rejects.uri)
         assert table.upsert(bad).quarantined == 1
         assert table.rejects.scan(["row"]).to_arrow().to_pylist() == [{"row": {"id": 3, "n": 300, "code": True}}]
+
+
+def test_the_words_of_a_check_of_the_table_fit_stored_rows(table: lakebed.Table) -> None:
+    with pytest.raises(CheckFailed, match="table 'trips' breaks checks of the table as a whole") as caught:
+        table.checks.add("few", "count(*) < 2", on="table")
+    assert "Nothing was changed" in caught.value.hint
+    with pytest.raises(InvalidOption, match='on="table" cannot quarantine'):
+        table.checks.add("few", "count(*) < 2", on="table", on_failure="quarantine")
+    with pytest.raises(InvalidOption, match='takes on="table"'):
+        table.checks.add("few", "count(*) > 2")
+
+
+def test_the_count_of_a_table_without_partitions_names_no_partition(tmp_path: Path) -> None:
+    table = lakebed.load(str(tmp_path / "t"), {"id": [1], "n": [-1]}, key="id")
+    table.checks.add("some", "n > 0", validate=False)
+    assert str(table.checks.run()) == "some (n > 0): broken by 1 row of the table"

@@ -235,6 +235,8 @@ def test_a_second_clone_of_a_commit_says_which_savepoint_keeps_its_files(
     assert "second are kept by savepoint" in message
     assert f"clone file://{first.uri}, which was there before" in message
     assert len(source.savepoints) == 1
-    with pytest.raises(InvalidOption, match=r"has a savepoint named 'clone file:.*A clone may read the files") as caught:
+    with pytest.raises(
+        InvalidOption, match=r"has a savepoint named 'clone file:.*A clone may read the files"
+    ) as caught:
         source.undo()
     assert "Delete the savepoint first" in caught.value.hint
