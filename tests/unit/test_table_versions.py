@@ -88,6 +88,7 @@ NOT_TAKEN: dict[str, tuple[dict[str, Any], str]] = {
     "a secret": ({"metadata": {"password": "x"}}, "metadata['password'] is a credential"),
     "a number as message": ({"message": 3}, "upsert() takes a text as message, not 3"),
     "a text as metadata": ({"metadata": "x"}, "upsert() takes a dict of names and values as metadata"),
+    "a secret in a message": ({"message": "by https://ann:hunter2@host/x"}, "message is a credential"),
     "half of a pair": ({"message": "a\ud800"}, "the message of the write, 'a\\ud800', has no bytes in UTF-8"),
     "half of a pair as metadata": ({"metadata": {"a": "\ud800"}}, "has no bytes in UTF-8"),
     "half of a pair as a name": ({"metadata": {"\ud800": "a"}}, "has no bytes in UTF-8"),

@@ -73,6 +73,8 @@ def note_entry(name: str, text: str) -> tuple[str, str]:
                 hint="every reader of the timeline reads it: shorten it",
                 context={"option": name},
             )
+        if masked_text(text) != text:
+            raise exposed("message")
         return name, text
     key = name.removeprefix(METADATA)
     check_writable(key, "a name in metadata")
