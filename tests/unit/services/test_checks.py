@@ -9,7 +9,14 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import CheckFailed, CommitConflict, InvalidOption, SchemaConflict, UnsupportedFeature
+from lakebed.errors import (
+    CheckFailed,
+    CommitConflict,
+    ErasureIncomplete,
+    InvalidOption,
+    SchemaConflict,
+    UnsupportedFeature,
+)
 from lakebed.properties.file import update_table_config
 from lakebed.services import checks as module
 from support.checks import files_below
@@ -265,6 +272,22 @@ class TestQuarantine:
         assert lakebed.list_tables(str(Path(table.uri).parent)) == [table.uri]
         assert lakebed.drop(table.uri) == []
         assert [path for path in Path(table.uri).rglob("*") if path.is_file()] == []
+
+    def test_an_erasure_says_that_the_rejects_have_the_row_too(self, tmp_path: Path) -> None:
+        first = {"id": [1, 2], "name": ["Ann Onymous", "Bo"], "fare": [1.0, 2.0]}
+        table = lakebed.load(str(tmp_path / "t"), first, key="id")
+        table.checks.add("cheap", "fare < 10", on_failure="quarantine")
+        table.upsert({"id": [1], "name": ["Ann Onymous"], "fare": [100.0]})
+        with pytest.raises(
+            ErasureIncomplete, match=r"file of the table of rejects.*t\.rejects\.erase\(where="
+        ) as caught:
+            table.erase([1])
+        assert "by hand" not in str(caught.value)
+        assert table.rejects.erase(where="row.id = 1").is_clean
+        assert table.erase([1]).is_clean
+        files = [path for path in Path(table.uri).rglob("*") if path.is_file()]
+        assert [path for path in files if b"Onymous" in path.read_bytes()] == []
+        assert table.count() == 1
 
     def test_the_rejects_follow_columns_that_are_widened_renamed_and_dropped(self, tmp_path: Path) -> None:
         types = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("city", pa.string())])
