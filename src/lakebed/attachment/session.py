@@ -123,10 +123,10 @@ class Attachment:
     def note_names(self, error: Exception) -> None:
         """Add to an error of Spark about a name that it does not find the names of the warehouse that are similar. It
         stays Spark's error, with its class and its message."""
-        if "TABLE_OR_VIEW_NOT_FOUND" not in str(error):
+        match = _RELATION.search(str(error)) if "TABLE_OR_VIEW_NOT_FOUND" in str(error) else None
+        if match is None:
             return
-        match = _RELATION.search(str(error))
-        name = "" if match is None else match.group(1).replace("`", "")
+        name = match.group(1).replace("`", "")
         with suppress(LakebedError, OSError):  # the error is Spark's
             if name.count(".") == 1:
                 near = self.names.near(self.names.parse(name.lower()))
