@@ -131,7 +131,7 @@ class Attachment:
             if name.count(".") == 1:
                 near = self.names.near(self.names.parse(name.lower()))
             else:
-                databases = [one for one in self.names.databases() if name.lower() in self.names.tables(one)]
+                databases = [db for db in self.names.databases() if name.lower() in self.names.tables(db)]
                 listed = " or ".join(repr(f"{database}.{name.lower()}") for database in databases)
                 near = f"Did you mean {listed}? " if listed else ""
             error.add_note(f"{near}The warehouse {self.names.uri} has no table {name}.")

@@ -92,13 +92,13 @@ def note_entry(name: str, text: str) -> tuple[str, str]:
     return key, text
 
 
-def check_writable(text: str, what: str) -> None:
-    """Raise `InvalidOption` for a text with half of a surrogate pair, which no file can hold; `what` is the text."""
+def check_writable(text: str, subject: str) -> None:
+    """Raise `InvalidOption` for a text with half of a surrogate pair, which no file can hold; `subject` names it in the error."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidOption(
-            f"{what}, {text[:80]!a}, has no bytes in UTF-8: its character {error.start} is half of a pair",
+            f"{subject}, {text[:80]!a}, has no bytes in UTF-8: its character {error.start} is half of a pair",
             hint="leave that character out; texts like this come from files that were read with another encoding",
             context={"text": ascii(text[:80])},
         ) from error
