@@ -93,7 +93,7 @@ def note_entry(name: str, text: str) -> tuple[str, str]:
 
 
 def check_writable(text: str, subject: str) -> None:
-    """Raise `InvalidOption` for a text with half of a surrogate pair, which no file can hold; `subject` names it in the error."""
+    """Raise `InvalidOption` for a text with half of a surrogate pair, which no file can hold; `subject` names it."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
