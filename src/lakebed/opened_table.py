@@ -199,16 +199,16 @@ class OpenedTable:
             del self._views[next(iter(self._views))]
         return view
 
-    def view(self, as_of: When | None) -> Snapshot:
-        """The view as of a moment that a caller gave (None: as of now). Raises `InvalidOption` if that time is cleaned,
-        before the first commit or in the future, and for names that the table does not have."""
+    def view(self, as_of: When | None, *, option: str = "as_of") -> Snapshot:
+        """The view as of a moment that a caller gave as `option` (None: as of now). Raises `InvalidOption` if that time
+        is cleaned, before the first commit or in the future, and for names that the table does not have."""
         if as_of is None:
             return self.snapshot(looks_up=True)
         from lakebed.read.incremental import refuse_outside
         from lakebed.read.moments import resolve_as_of
         from lakebed.read.scan import refuse_cleaned
 
-        cut = resolve_as_of(self.moment(as_of), self.config, lambda: self.snapshot().timeline)
+        cut = resolve_as_of(self.moment(as_of), self.config, lambda: self.snapshot().timeline, option=option)
 
         def opened() -> Snapshot:
             view = self.snapshot(cut, looks_up=True)

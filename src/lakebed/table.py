@@ -895,7 +895,9 @@ class Table:
         """
         from lakebed.read.diff import Diff
 
-        return Diff(self.opened.view(start), self.opened.view(end), columns, self.opened.reads)
+        return Diff(
+            self.opened.view(start, option="start"), self.opened.view(end, option="end"), columns, self.opened.reads
+        )
 
     def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys as an Arrow table. The index finds them, without a Spark job. Missing keys have no

@@ -43,7 +43,7 @@ class ChecksView(EntriesView[Check]):
     >>> t.upsert({"id": [9], "city": ["Oslo"], "fare": [-1.0], "ts": [9]})
     Traceback (most recent call last):
         ...
-    lakebed.errors.CheckFailed: rows break checks of table 'trips', of 1 row: fare_check (fare >= 0): 1 row; the first \
+    lakebed.errors.CheckFailed: rows break checks of table 'trips': fare_check (fare >= 0): 1 row; the first \
 is row 0, {'id': 9, 'city': 'Oslo', 'fare': -1.0, 'ts': 9}. Nothing of the write is visible. Correct these rows or \
 leave them out; t.checks lists the checks.
     """
@@ -91,14 +91,12 @@ leave them out; t.checks lists the checks.
 
         def serve() -> Check:
             context = self._opened.context(None, options, "checks")
-            check = Check("new", text, on, on_failure)
+            check = Check("new" if condition is None else name, text, on, on_failure)
             if condition is None:
                 view = context.opened
                 columns = columns_of_check(check) if on == "table" else condition_of(check, view.schema).columns
                 parts = [_plain(column) for column in dict.fromkeys(columns)]
                 check = replace(check, name=_unused(view, "_".join([*(parts[:3] or ["table"]), "check"])))
-            else:
-                check = replace(check, name=name)
             return add_check(context, check, validate=validate)
 
         return self._changed(serve)

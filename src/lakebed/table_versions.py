@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from lakebed.config.arguments import is_integer
 from lakebed.config.commit_notes import NOTES, notes_of, operation_of
+from lakebed.errors import InvalidOption
 from lakebed.opened_table import OpenedTable
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import EntriesView, without_empty_notes
-from lakebed.timeline.commit_names import numbered_commits
+from lakebed.timeline.commit_names import no_version, numbered_commits
 
 _SCHEMA = pa.schema(
     [
@@ -51,10 +53,13 @@ class VersionsView(EntriesView[Version]):
     """The commits of the active timeline, oldest first, each with its number: iterable, and printed as a table.
 
     The table's first commit is number 1. A number stays with its commit; `rollback`, `undo` and `restore` free those of
-    the commits that they take back. Commits of services count, too.
+    the commits that they take back. Commits of services count, too. `t.versions[2]` is the version of that number,
+    which `as_of=2` reads; `t.versions[-1]` is the newest one.
 
     >>> [(version.number, version.operation, version.inserted) for version in t.versions]
     [(1, 'upsert', 3)]
+    >>> t.versions[1].inserted, t.versions[-1].number
+    (3, 1)
     """
 
     _newest_last = True
@@ -64,6 +69,24 @@ class VersionsView(EntriesView[Version]):
 
     def _entries(self) -> Sequence[Version]:
         return self._opened.steadily(_versions)
+
+    def __reversed__(self) -> Iterator[Version]:
+        return reversed(self._entries())
+
+    def __getitem__(self, number: int) -> Version:
+        if not is_integer(number):
+            raise InvalidOption(
+                f"versions are taken by number, not by {number!r}",
+                hint="Write t.versions[2], or t.versions[-1] for the newest; list(t.versions) is sliced by position.",
+                context={"version": str(number)},
+            )
+        versions = self._entries()
+        if -len(versions) <= number < 0:
+            return versions[number]
+        for version in versions:
+            if version.number == number:
+                return version
+        raise no_version(self._opened.config.name, number, versions[-1].number if versions else 0)
 
     def to_arrow(self) -> pa.Table:
         """A table with the columns number, instant, completion_time, operation, inserted, updated, deleted, user, host,

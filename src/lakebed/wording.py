@@ -63,6 +63,17 @@ class Lines(str):
         return text_html(self)
 
 
+def key_text(fields: Mapping[str, str]) -> str:
+    """The text of a record key, as users write it, from the texts of its fields.
+
+    >>> key_text({"id": "42"}), key_text({"id": "42", "day": "7"})
+    ('42', 'id:42,day:7')
+    """
+    if len(fields) == 1:
+        return next(iter(fields.values()))
+    return ",".join(f"{name}:{text}" for name, text in fields.items())
+
+
 def text_html(text: str) -> str:
     """The HTML of a text with its lines and spaces, for a notebook; empty for an empty text.
 

@@ -205,6 +205,30 @@ def test_other_statements_have_the_results_and_errors_of_spark(spark: Any, wareh
         assert one == other, text
 
 
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("sales.ordrs", "Did you mean 'sales.orders'? "),
+        ("sale.orders", "Did you mean 'sales.orders'? "),
+        ("orders", "Did you mean 'sales.orders'? "),
+        ("sales.xyz", ""),
+        ("xyz", ""),
+    ],
+)
+def test_sparks_error_about_a_name_has_a_note_with_names_of_the_warehouse(
+    name: str, near: str, spark: Any, warehouse: lakebed.Warehouse
+) -> None:
+    for call in (lambda: spark.sql(f"SELECT * FROM {name}"), lambda: spark.sql(f"UPDATE {name} SET who = 1")):
+        with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND") as raised:
+            call()
+        assert type(raised.value).__module__.startswith("pyspark")
+        assert raised.value.__notes__ == [f"{near}The warehouse {warehouse.uri} has no table {name}."]
+    lakebed.spark.detach(spark)
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND") as raised:
+        spark.sql(f"SELECT * FROM {name}")
+    assert not hasattr(raised.value, "__notes__")
+
+
 def test_names_of_the_session_are_found_in_the_warehouse_first(spark: Any, warehouse: lakebed.Warehouse) -> None:
     expected = [(1, 7), (2, 8), (3, 7)]
     spark.range(2).createOrReplaceTempView("orders")

@@ -181,6 +181,19 @@ def test_another_write_to_the_file_groups_wins_over_a_stage_that_commits_later()
     assert leftovers(URI) == []
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_look_never_leaves_staged_rows_out_where_another_write_changed_their_file_group(kind: str) -> None:
+    t = created(index="bucket", buckets=1, type=kind)
+    with t.stage() as staged:
+        staged.upsert(SECOND)
+        t.upsert({"id": [4], "city": ["Rome"], "fare": [44.0], "ts": [9]})
+        for look in (staged.diff, staged.count, staged.to_arrow):
+            with pytest.raises(CommitConflict, match="was changed by another writer"):
+                look()
+    assert {row["id"]: row["fare"] for row in rows_of(t)} == {1: 1.0, 2: 2.0, 3: 3.0, 4: 44.0}
+    assert leftovers(URI) == []
+
+
 def test_a_stage_shows_what_others_commit_to_other_file_groups() -> None:
     t = created(index="bucket", buckets=1)
     with t.stage() as staged:

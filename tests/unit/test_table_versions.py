@@ -88,6 +88,10 @@ NOT_TAKEN: dict[str, tuple[dict[str, Any], str]] = {
     "a secret": ({"metadata": {"password": "x"}}, "metadata['password'] is a credential"),
     "a number as message": ({"message": 3}, "upsert() takes a text as message, not 3"),
     "a text as metadata": ({"metadata": "x"}, "upsert() takes a dict of names and values as metadata"),
+    "a secret in a message": ({"message": "by https://ann:hunter2@host/x"}, "message is a credential"),
+    "half of a pair": ({"message": "a\ud800"}, "the message of the write, 'a\\ud800', has no bytes in UTF-8"),
+    "half of a pair as metadata": ({"metadata": {"a": "\ud800"}}, "has no bytes in UTF-8"),
+    "half of a pair as a name": ({"metadata": {"\ud800": "a"}}, "has no bytes in UTF-8"),
     "a long message": ({"message": "x" * 4097}, "has 4,097 characters, and may have 4,096"),
 }
 
@@ -129,3 +133,18 @@ def test_versions_print_without_columns_that_have_no_value(tmp_path: Path) -> No
     table.upsert({"id": [1]}, message="why")
     assert "message" in str(table.versions).splitlines()[0].split()
     assert ">why</td>" in table.versions._repr_html_()  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_version_is_taken_by_its_number(tmp_path: Path) -> None:
+    table = written(tmp_path)
+    versions = list(table.versions)
+    assert [table.versions[number] for number in range(1, len(versions) + 1)] == versions
+    assert (table.versions[-1], table.versions[-len(versions)]) == (versions[-1], versions[0])
+    assert list(reversed(table.versions)) == versions[::-1]
+    assert table.scan(as_of=table.versions[1]).count() == table.scan(as_of=1).count()
+    for number in (0, len(versions) + 1, -len(versions) - 1):
+        with pytest.raises(InvalidOption, match=f"has no version {number}. Its versions are 1 to {len(versions)}"):
+            _ = table.versions[number]
+    for wrong in ("first load", slice(0, 2), True, 1.0):
+        with pytest.raises(InvalidOption, match="versions are taken by number, not by"):
+            _ = table.versions[wrong]  # pyright: ignore[reportArgumentType]

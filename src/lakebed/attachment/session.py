@@ -8,13 +8,14 @@ session to which the reader or writer belongs.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from string import Formatter
 from threading import RLock
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from lakebed.config.commit_notes import MESSAGE
 from lakebed.engine.base import session_of
 from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import is_connect
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, LakebedError
 from lakebed.opened_table import noting
 from lakebed.operations.result import WriteResult
 from lakebed.queries import table_calls
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from lakebed.catalog.warehouses import Names
     from lakebed.table import Table
 
+T = TypeVar("T")
+
+# The name in Spark's error, each part of it in backquotes.
+_RELATION = re.compile(r"table or view (`[^`]+`(?:\.`[^`]+`)*)")
 _ATTRIBUTE = "_lakebed_attachment"
 _MISSING: Any = object()
 _COUNTS = pa.schema(
@@ -116,6 +121,22 @@ class Attachment:
         reference = named_reference(name)
         return None if reference is None else self._sources().table(reference)
 
+    def note_names(self, error: Exception) -> None:
+        """Add to an error of Spark about a name that it does not find the names of the warehouse that are similar. It
+        stays Spark's error, with its class and its message."""
+        match = _RELATION.search(str(error)) if "TABLE_OR_VIEW_NOT_FOUND" in str(error) else None
+        if match is None:
+            return
+        name = match.group(1).replace("`", "")
+        with suppress(LakebedError, OSError):  # the error is Spark's
+            if name.count(".") == 1:
+                near = self.names.near(self.names.parse(name.lower()))
+            else:
+                databases = [db for db in self.names.databases() if name.lower() in self.names.tables(db)]
+                listed = " or ".join(repr(f"{database}.{name.lower()}") for database in databases)
+                near = f"Did you mean {listed}? " if listed else ""
+            error.add_note(f"{near}The warehouse {self.names.uri} has no table {name}.")
+
     def run(self, text: str, frames: Mapping[str, Any], args: Any = None, left: Any = None) -> DataFrame:
         """The result of a statement; that of `left` if it is none of lakebed."""
         calls = table_calls(self.storage_options)
@@ -181,10 +202,11 @@ def detach_names(spark: SparkSession) -> None:
 
 def _sql(spark: SparkSession, original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
     def sql(sqlQuery: Any, args: Any = None, **kwargs: Any) -> DataFrame:  # noqa: N803
-        def left() -> DataFrame:
-            return original(sqlQuery, args, **kwargs)
-
         attachment = attachment_of(spark)
+
+        def left() -> DataFrame:
+            return with_names(attachment, lambda: original(sqlQuery, args, **kwargs))
+
         # Spark refuses what is no text, and values that are neither a dict nor a list
         if attachment is None or not isinstance(sqlQuery, str) or not isinstance(args, dict | list | None):
             return left()
@@ -203,10 +225,21 @@ def _sql(spark: SparkSession, original: Callable[..., DataFrame]) -> Callable[..
 
 def _table(spark: SparkSession, original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
     def table(tableName: Any) -> DataFrame:  # noqa: N803
-        frame = table_rows(attachment_of(spark), tableName)
-        return original(tableName) if frame is None else frame
+        attachment = attachment_of(spark)
+        frame = table_rows(attachment, tableName)
+        return with_names(attachment, lambda: original(tableName)) if frame is None else frame
 
     return table
+
+
+def with_names(attachment: Attachment | None, call: Callable[[], T]) -> T:
+    """The result of a call of Spark. Its error about a name gets a note with similar names of the warehouse."""
+    try:
+        return call()
+    except Exception as error:
+        if attachment is not None:
+            attachment.note_names(error)
+        raise
 
 
 def table_rows(attachment: Attachment | None, name: Any) -> DataFrame | None:

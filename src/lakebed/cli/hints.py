@@ -67,6 +67,7 @@ _PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
         r"`--read rename=snake` \1.",
     ),
     (r"\bDataFiles\(path, index_column='row'\)", "`--read index_column=row`"),
+    (r"\bDataFiles\(path, columns=\{'(\w+)': '(\w+)'\}\)", r"`--read columns.\1=\2`"),
     (r"\bcolumns=\{'(\w+)': '(\w+)'\}", r"--read columns.\1=\2"),
     (r"\bdate_format=(?!%)", "--read date_format="),
     (r"\blakebed\.open\(uri, options=\{'([\w.]+)': (\w+)\}\)", r"a Python program that opens the table with \1=\2"),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import lakebed
+from lakebed.wording import key_text
 
 Keys = Annotated[
     list[str] | None,
@@ -60,4 +61,4 @@ def _joined(names: Sequence[str], fields: dict[str, str]) -> str:
             f"the key is {', '.join(names)}: give {' '.join(f'--key {name}=VALUE' for name in lacking)}, too",
             param_hint="--key",
         )
-    return fields[names[0]] if len(names) == 1 else ",".join(f"{name}:{fields[name]}" for name in names)
+    return key_text({name: fields[name] for name in names})

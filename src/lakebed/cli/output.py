@@ -224,7 +224,7 @@ def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, heade
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():
-        console.file.write(_PADDING.sub(r"\1", line) + "\n")
+        console.file.write(_without_padding(line) + "\n")
 
 
 def _is_plain(text: str) -> bool:
@@ -232,8 +232,20 @@ def _is_plain(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
-# Spaces at the end of a line, before and between the codes that end a style.
-_PADDING = re.compile(r"[ ]*((?:\x1b\[0m)?)(?:\x1b\[[0-9;]*m|[ ])*$")
+_RESET = "\x1b[0m"
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def _without_padding(line: str) -> str:
+    """The line without the spaces at its end and the codes of styles between them; a style that the text has is ended.
+
+    One pass from the end: a pattern for it takes hours for a cell of thousands of spaces.
+    """
+    text, ends_style = line.rstrip(" "), False
+    while text.endswith("m") and (code := _STYLE.fullmatch(text, max(text.rfind("\x1b"), 0))):
+        ends_style = ends_style or code.group() == _RESET
+        text = text[: code.start()].rstrip(" ")
+    return text + _RESET if text and ends_style else text
 
 
 def _cell(value: object) -> str:

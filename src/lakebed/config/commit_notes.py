@@ -66,14 +66,19 @@ def note_entry(name: str, text: str) -> tuple[str, str]:
     ('ticket', 'OPS-7')
     """
     if not name.startswith(METADATA):
+        check_writable(text, "the message of the write")
         if len(text) > MAX_MESSAGE:
             raise InvalidOption(
                 f"the message of the write has {len(text):,} characters, and may have {MAX_MESSAGE:,}",
                 hint="every reader of the timeline reads it: shorten it",
                 context={"option": name},
             )
+        if masked_text(text) != text:
+            raise exposed("message")
         return name, text
     key = name.removeprefix(METADATA)
+    check_writable(key, "a name in metadata")
+    check_writable(text, f"metadata[{key!r}]")
     if not key:
         raise InvalidOption("metadata has an entry without a name", context={"option": "metadata"})
     if key in _RESERVED or key.startswith(_RESERVED_PREFIXES):
@@ -85,6 +90,18 @@ def note_entry(name: str, text: str) -> tuple[str, str]:
     if is_credential(key) or masked_text(text) != text:
         raise exposed(f"metadata[{key!r}]")
     return key, text
+
+
+def check_writable(text: str, subject: str) -> None:
+    """Raise `InvalidOption` for a text with half of a surrogate pair, which no file can hold; `subject` names it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidOption(
+            f"{subject}, {text[:80]!a}, has no bytes in UTF-8: its character {error.start} is half of a pair",
+            hint="leave that character out; texts like this come from files that were read with another encoding",
+            context={"text": ascii(text[:80])},
+        ) from error
 
 
 def operation_of(operation: str, extra: Mapping[str, str]) -> str:

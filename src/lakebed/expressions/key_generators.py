@@ -17,6 +17,7 @@ from lakebed.expressions.key_text import NULL_VALUE, CompositeKey, KeyText, Sing
 from lakebed.expressions.zones import java_zone
 from lakebed.schema.arrow import is_text
 from lakebed.schema.column_names import near_or_nothing
+from lakebed.wording import key_text
 
 if TYPE_CHECKING:
     from lakebed.expressions.partition_paths import PartitionPath, PathPart
@@ -118,7 +119,7 @@ class KeyGenerator:
         if len(texts) == 1:
             return texts[0] or text
         named = zip(self.key_fields, (NULL_VALUE if part is None else part for part in texts), strict=True)
-        return ",".join(f"{name}:{part}" for name, part in named)
+        return key_text(dict(named))
 
     def determines_keys(self, schema: pa.Schema) -> bool:
         """Whether rows of this schema with equal record keys have equal key fields, except for the cases of several

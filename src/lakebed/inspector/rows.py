@@ -15,6 +15,7 @@ import lakebed
 from lakebed.inspector.rendering import Pages, digits_of, is_asked_by_page, page_number, section
 from lakebed.inspector.tables import InspectedTable
 from lakebed.row_texts import kind_of, with_texts
+from lakebed.wording import key_text
 
 if TYPE_CHECKING:
     from lakebed.read.history import RowVersion
@@ -39,7 +40,7 @@ def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
         parts = {name: request.query_params.get(f"key.{name}", "") for name in names if len(names) > 1}
         text = request.query_params.get("key", "")
         if not text and any(parts.values()):
-            text = ",".join(f"{name}:{part}" for name, part in parts.items())
+            text = key_text(parts)
         values |= {"key": text, "fields": names, "parts": parts}
         if text:
             keys = lakebed.KeyText([text], typed=True)

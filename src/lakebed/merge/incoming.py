@@ -280,8 +280,9 @@ class Intake:
         if DELETE in batch.schema.names:  # rows that leave a location
             leaves = as_numpy(pc.fill_null(batch.column(DELETE), False))
             flagged = leaves if flagged is None else flagged | leaves
+        displayed = rows.drop_columns([name for name in self.absent if name in rows.column_names])
         for check, flags in checks.flags(rows, flagged):
-            broken.note(check.check, rows, flags, None)
+            broken.note(check.check, displayed, flags, None)
 
     def _check_ordering(self, keys: pa.Array, data: pa.RecordBatch) -> None:
         if not self.rules.ordering:

@@ -45,7 +45,8 @@ def condition_of(check: Check, schema: pa.Schema) -> Predicate:
     if not predicate.columns:
         raise InvalidOption(
             f"the check {check.name} ({check.condition}) names no column",
-            hint="a check of rows is a condition on their columns, such as fare >= 0",
+            hint="a check of rows is a condition on their columns, such as fare >= 0; a condition on aggregates of all"
+            ' rows, such as count(*) > 0, takes on="table"',
             context={"check": check.name},
         )
     if not predicate.runs_in_process:

@@ -80,7 +80,8 @@ class WriteContext:
     Index and key generator are read from the table when first needed: so a write that is refused for a feature of the
     table raises the error that names this feature. `stream_batch` is the batch that the write is to commit once.
     `spark` is the session that there is, also where the engine is that of this process. A write in a `stage` writes its
-    files, and the stage commits it.
+    files, and the stage commits it. A write that does not `judge` its rows copies those of a table: its checks and
+    validators do not run.
     """
 
     opened: Snapshot
@@ -89,6 +90,7 @@ class WriteContext:
     stream_batch: Once | None = None
     spark: Any = None
     stage: Stage | None = None
+    judges: bool = True
 
     @property
     def storage(self) -> Storage:

@@ -285,7 +285,7 @@ class WrittenFiles:
 
             table = snapshot_of(self.tx.storage, self.tx.config, self.tx.load())
             validate(self.write.context, self.validations, table, table.with_pending(self.pending()))
-        if self.tx.config.checks and self.tx.config.table_checks:
+        if self.write.context.judges and self.tx.config.checks and self.tx.config.table_checks:
             from lakebed.operations.table_checks import refuse_broken_table
 
             self.tx.judged_timeline = timeline = self.tx.load()
@@ -340,11 +340,11 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
     if context.stream_batch is not None:
         check_once(context.opened.timeline, context.stream_batch, repeatable=verb.repeatable)
     validations: Sequence[Validation] = ()
-    if context.settings.validation.validators:
+    if context.judges and context.settings.validation.validators:
         from lakebed.operations.precommit import checked_validations
 
         validations = checked_validations(context)
-    judges_table = bool(context.config.checks and context.config.table_checks)
+    judges_table = bool(context.judges and context.config.checks and context.config.table_checks)
     if judges_table:
         from lakebed.operations.precommit import check_engine
 

@@ -156,7 +156,7 @@ def runner(spark: SparkSession | None, scans: Sequence[Scan]) -> Generator[tuple
     from lakebed.format.duckdb_database import connect
     from lakebed.read.dataset import TableDataset
 
-    with connect() as connection:
+    with connect(is_closed=True) as connection:
         for name, scan in zip(names, scans, strict=True):
             connection.register(name, TableDataset(scan))
         yield _OnDuckDB(connection), names
@@ -175,7 +175,7 @@ def check_engine(context: WriteContext) -> None:
     if not is_on_spark(context):
         from lakebed.format.duckdb_database import connect
 
-        connect().close()
+        connect(is_closed=True).close()
 
 
 def validate(context: WriteContext, validations: Sequence[Validation], before: Snapshot, after: Snapshot) -> None:

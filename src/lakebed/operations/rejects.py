@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lakebed.config.options import resolve_options, with_table_settings
 from lakebed.config.settings import TableSettings
 from lakebed.engine.base import Rows, Task
-from lakebed.errors import TableNotFound
+from lakebed.errors import SchemaConflict, TableNotFound
 from lakebed.expressions.base import RowExpression
 from lakebed.format.hashes import java_hash, java_list_hash
 from lakebed.index.ranking import TableProfile
@@ -30,12 +30,14 @@ from lakebed.operations.result import WriteResult
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.assignment import project_incoming
+from lakebed.schema.evolution import EVOLUTION_OPTION
 from lakebed.schema.java_text import to_java_text
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 
 REJECTS_FOLDER = f"{HOODIE}/lakebed_rejects"
-_MISSING_AS_NULL = {"hoodie.write.set.null.for.missing.columns": "true"}
+# The table of rejects follows the columns of its table: those that went are null, those that were widened are wider.
+_FOLLOWS_COLUMNS = {"hoodie.write.set.null.for.missing.columns": "true", EVOLUTION_OPTION: "widen"}
 
 
 def time_column(name: str, rows: int) -> tuple[pa.Field, pa.Array]:
@@ -119,8 +121,17 @@ def keep_rejects(context: WriteContext, judged: Judged, upsert: Callable[[WriteC
         config = load_table_config(storage)
     except TableNotFound:
         config = _created(storage, context.config, columns)
-    options = with_table_settings(resolve_options(_MISSING_AS_NULL), config.properties)
-    upsert(WriteContext(open_snapshot(storage, config), engine, options), rows)
+    options = with_table_settings(resolve_options(_FOLLOWS_COLUMNS), config.properties)
+    try:
+        upsert(WriteContext(open_snapshot(storage, config), engine, options), rows)
+    except SchemaConflict as error:
+        raise SchemaConflict(
+            f"rows that break checks of table {context.config.name!r} do not fit into its table of rejects,"
+            f" {storage.url()}: {error.message}",
+            hint="a column of it has another type by now: read t.rejects, then lakebed.drop(t.rejects.uri); the next"
+            " write makes it again. Nothing of this write is visible.",
+            context=error.context,
+        ) from error
 
 
 def _created(storage: Storage, config: TableConfig, columns: pa.Schema) -> TableConfig:

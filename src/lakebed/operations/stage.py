@@ -57,12 +57,17 @@ class Stage:
         return result
 
     def view(self, table: Snapshot) -> Snapshot:
-        """The newest view of a table with the write of this stage; the view itself while nothing is written."""
+        """The newest view of a table with the write of this stage; the view itself while nothing is written.
+
+        Raises `CommitConflict` if another writer has changed the same file groups since the write began: a view shows
+        one version of a file group, and would leave the rows of one of the two writes out.
+        """
         if self._files is None:
             return table
         if self._view is None or self._view.before is not table:
             pending = self._files.pending() if self._view is None else self._view.pending
             assert pending is not None
+            self._files.tx.check_written(pending.metadata, table.timeline)
             self._view = table.with_pending(pending)
         return self._view
 

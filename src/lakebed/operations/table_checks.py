@@ -72,13 +72,13 @@ def broken_checks(spark: SparkSession | None, checks: Sequence[Check], view: Sna
     return broken
 
 
-def broken_table(table: str, checks: Sequence[Check], subject: str) -> CheckFailed:
+def broken_table(table: str, checks: Sequence[Check], subject: str, hint: str) -> CheckFailed:
     """The error for checks that are false for all rows together; `subject` is what breaks them. No single row does, so
     each of them counts 0."""
     named = ", ".join(f"{check.name} ({check.condition})" for check in checks)
     return CheckFailed(
         f"{subject} breaks checks of the table as a whole: {named}",
-        hint="Nothing of it is visible. t.stage() shows the table with a write before it is committed.",
+        hint=hint,
         context={
             "table": table,
             "checks": {check.name: 0 for check in checks},
@@ -99,4 +99,5 @@ def refuse_broken_table(context: WriteContext, view: Snapshot) -> None:
             _log.warning("table %r: the write breaks the check %s (%s)", name, check.name, check.condition)
     refused = [check for check in broken if check.on_failure == "reject"]
     if refused:
-        raise broken_table(name, refused, f"a write to table {name!r}")
+        hint = "Nothing of it is visible. t.stage() shows the table with a write before it is committed."
+        raise broken_table(name, refused, f"a write to table {name!r}", hint)

@@ -109,7 +109,7 @@ def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMa
         warn_of_unknown_stats_columns(context.storage, context.config.name, settings.stats_columns, schema.data)
     check_similar_names(context, rows)
     check_partitions(context, rows)
-    if not context.config.checks:
+    if not context.judges or not context.config.checks:
         return Judged(rows)
     present = set(context.engine.schema(rows).names)
     return judged_rows(

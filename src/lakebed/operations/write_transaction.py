@@ -207,9 +207,14 @@ class WriteTransaction(Transaction):
 
     def check_early(self, groups: frozenset[FileGroupId]) -> None:
         """Raise `CommitConflict` if other writers have committed to these file groups since this write began."""
+        self._refuse_touched(TouchedFiles(groups, by_bucket=key_hash_of(self.index) is not None), self.load())
+
+    def check_written(self, metadata: CommitMetadata, timeline: Timeline) -> None:
+        """Raise `CommitConflict` if other writers have committed to the file groups of this commit since it began."""
+        self._refuse_touched(self._touched(metadata), timeline)
+
+    def _refuse_touched(self, touched: TouchedFiles, now: Timeline) -> None:
         assert self._started is not None
-        touched = TouchedFiles(groups, by_bucket=key_hash_of(self.index) is not None)
-        now = self.load()
         clusterings = {i.time for i in now.pending_clustering.values()}
         check_conflicts(Attempt(touched, now, self._started, giving_way=clusterings))
 
@@ -305,7 +310,7 @@ class WriteTransaction(Transaction):
             self.hooks.check(self, timeline)
             return
         attempt = Attempt(
-            self._touched(written),
+            self._touched(written.metadata),
             timeline,
             self._started,
             self.instant,
@@ -323,9 +328,9 @@ class WriteTransaction(Transaction):
         if self.unique != "nowhere":
             check_unique(self.snapshot.reader, written.statuses, others, self.unique)
 
-    def _touched(self, written: _Written) -> TouchedFiles:
+    def _touched(self, metadata: CommitMetadata) -> TouchedFiles:
         by_bucket = key_hash_of(self.index) is not None
-        return TouchedFiles.of(written.metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
+        return TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
 
     def _record(self, written: _Written, now: Snapshot, *, unchanged_rows: bool) -> None:
         """Write the records of this commit into the metadata table."""
@@ -377,7 +382,9 @@ class WriteTransaction(Transaction):
                 self.timeline = self.load()
                 self._settle_index()
             if timeline.pending_clustering:
-                self.rollbacks().remove_overtaken_plans(self.load(), self._touched(written), written.resizes.parents)
+                self.rollbacks().remove_overtaken_plans(
+                    self.load(), self._touched(written.metadata), written.resizes.parents
+                )
 
     def _note_index(self, timeline: Timeline, metadata: CommitMetadata, index: Index) -> None:
         """Record that the table gets this index, in the commit and in the properties; it becomes valid when the instant

@@ -62,8 +62,8 @@ class Check(Printed):
                 )
         if self.on == "table" and self.on_failure == "quarantine":
             raise InvalidOption(
-                f"the check {self.name} is about the whole table, and no single row breaks it: there is none to put"
-                " into the table of rejects",
+                'a check with on="table" cannot quarantine: no single row breaks it, so there is none to put into the'
+                " table of rejects",
                 hint='take on_failure="reject" or "warn"',
                 context={"argument": "on_failure"},
             )
@@ -133,13 +133,16 @@ class BrokenRows:
 
     def error(self, of: int | None = None) -> CheckFailed:
         """The error for these rows, which are among `of` rows (None: an unknown number)."""
-        named = [f"{name} ({self.conditions[name]}): {count_text(count, 'row')}" for name, count in self.counts.items()]
+
+        def counted(count: int) -> str:
+            return count_text(count, "row") if of in (None, count) else f"{count:,} of {count_text(of, 'row')}"
+
+        named = [f"{name} ({self.conditions[name]}): {counted(count)}" for name, count in self.counts.items()]
         first = next(iter(self.examples), None)
         at = "" if first is None or first["position"] is None else f" is row {first['position']},"
-        among = "" if of is None else f", of {count_text(of, 'row')}"
         example = "" if first is None else f"; the first{at or ' is'} {_text(first['row'])}"
         return CheckFailed(
-            f"rows break checks of table {self.table!r}{among}: {', '.join(named)}{example}",
+            f"rows break checks of table {self.table!r}: {', '.join(named)}{example}",
             hint="Nothing of the write is visible. Correct these rows or leave them out; t.checks lists the checks.",
             context={"table": self.table, "checks": self.counts, "rows": self.examples, "conditions": self.conditions},
         )

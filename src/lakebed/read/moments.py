@@ -37,20 +37,20 @@ _DIGITS = re.compile(r"\d{17}|\d{14}|\d{8}", re.ASCII)
 _MIN_DIGITS = 8
 
 
-def resolve_as_of(when: When, config: TableConfig, timeline: Callable[[], Timeline]) -> str:
+def resolve_as_of(when: When, config: TableConfig, timeline: Callable[[], Timeline], *, option: str = "as_of") -> str:
     """The instant time up to which a time-travel read sees commits, by their requested time.
 
     Texts are `yyyyMMddHHmmss[SSS]`, `yyyyMMdd`, `yyyy-MM-dd`, `yyyy-MM-dd HH:mm:ss[.SSS]`, ISO with `T` and an offset.
     A time without zone is in the table's zone, a date means its midnight; fourteen digits are the whole second. What
     `named_time` knows is an instant of the `timeline`, which is read only for numbers and names. Raises `InvalidOption`
-    for anything else.
+    for anything else, which the caller gave as `option`.
     """
-    time = named_time(when, timeline, option="as_of")
+    time = named_time(when, timeline, option=option)
     try:
-        return to_instant_time(time, config.timezone, option="as_of")
+        return to_instant_time(time, config.timezone, option=option)
     except InvalidOption as error:
         if isinstance(time, str) and not is_time(time):
-            raise _no_name(time, timeline(), "as_of") from error
+            raise _no_name(time, timeline(), option) from error
         raise
 
 
@@ -78,7 +78,7 @@ def named_time(when: When, timeline: Callable[[], Timeline], *, option: str) -> 
         return when.instant
     if not isinstance(when, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidOption(
-            f"{option} is no {type(when).__name__}, which was given",
+            f"{option} cannot be {when!r}, which is of type {type(when).__name__}",
             hint="give an instant of the timeline, a datetime, a date, the number of a version, the name of a savepoint"
             " or the result of a write",
             context={"option": option},
@@ -95,9 +95,9 @@ def instant_of(when: When, timeline: Timeline) -> str:
     """The requested time of the commit that a caller names: by its instant, number or savepoint, or by a result that
     has an instant. Texts that name no commit are unchanged. Raises `InvalidOption` for times and dates."""
     named = named_time(when, lambda: timeline, option="the instant")
-    if not isinstance(named, str):
+    if not isinstance(named, str) or _is_iso(named):
         raise InvalidOption(
-            f"{named!r} is a time, and a commit is needed",
+            f"{str(named)!r} is a time, and a commit is needed",
             hint="name an instant of the timeline, the number of a version or a savepoint",
             context={"value": str(named)},
         )
@@ -109,9 +109,23 @@ def is_time(text: str) -> bool:
     text = text.strip()
     if text.isdigit() or text.lower() in ("", BEGINNING, LATEST):
         return True
+    return _is_iso(text)
+
+
+def _is_iso(text: str) -> bool:
+    """Whether a text is a time that does not consist of digits alone, as those of the timeline do."""
     with suppress(ValueError):
-        return bool(datetime.fromisoformat(text))
+        return not text.strip().isdigit() and bool(datetime.fromisoformat(text.strip()))
     return False
+
+
+def is_found_by_name(name: str) -> bool:
+    """Whether `as_of` finds a savepoint by this name: a text that reads as a time or as a number is that.
+
+    >>> is_found_by_name("before the import"), is_found_by_name("2026-11-30"), is_found_by_name("3")
+    (True, False, False)
+    """
+    return bool(name.strip()) and not is_time(name)
 
 
 def in_local_zone(when: When, session_zone: str | None = None) -> When:

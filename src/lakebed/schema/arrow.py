@@ -231,7 +231,8 @@ def refuse_untyped(schema: pa.Schema) -> None:
         if has_untyped(field.type):
             raise SchemaConflict(
                 f"column {field.name} has type {field.type}: it holds nothing but null, and the table does not know it",
-                hint="Cast it to the type that it is to have, or leave it out.",
+                hint="Cast it to the type that it is to have, or leave it out. For files of CSV or JSON,"
+                f" DataFiles(path, columns={{{field.name!r}: 'string'}}) names the type.",
                 context={"column": field.name, "type": str(field.type)},
             )
 

@@ -26,6 +26,7 @@ from lakebed.timeline.timeline import load_timeline
 from lakebed.wording import Printed, count_text
 
 # How often the stored rows are read again because other writers have committed meanwhile.
+_STORED_HINT = "Correct the rows, add the check with validate=False, or use another condition. Nothing was changed."
 _ATTEMPTS = 5
 
 
@@ -64,17 +65,17 @@ class CheckRun(Printed):
             return f"{named}: {'holds' if self.holds else 'the table breaks it'}"
         if not self.rows:
             return f"{named}: no row breaks it"
-        paths = ", ".join(f"{path or 'the table'}: {count:,}" for path, count in self.partitions.items())
-        return f"{named}: broken by {count_text(self.rows, 'row')} of the table ({paths})"
+        paths = ", ".join(f"{path}: {count:,}" for path, count in self.partitions.items() if path)
+        return f"{named}: broken by {count_text(self.rows, 'row')} of the table{f' ({paths})' if paths else ''}"
 
     def error(self, table: str) -> CheckFailed:
         """The error for stored rows that break the check."""
         name = self.check.name
         if self.check.on == "table":
-            return broken_table(table, [self.check], f"table {table!r}")
+            return broken_table(table, [self.check], f"table {table!r}", _STORED_HINT)
         return CheckFailed(
             f"table {table!r} has rows that break the check: {self}",
-            hint="Correct them, add the check with validate=False, or use another condition. Nothing was changed.",
+            hint=_STORED_HINT,
             context={
                 "table": table,
                 "checks": {name: self.rows},

@@ -7,10 +7,11 @@ files; as long as it is there, cleaning does not delete them. A deep clone has f
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -42,7 +43,9 @@ from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, s
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.parallel import parallel_map
+from lakebed.timeline.commit_names import CLONE_NAME
 
+_log = logging.getLogger("lakebed")
 _READERS = 8
 # Indexes whose clone finds keys by the files that it has.
 _INDEXES = frozenset(("simple", "bloom", "global_simple", "global_bloom", "bucket"))
@@ -107,7 +110,14 @@ def retained(context: WriteContext, target: str) -> Savepoint:
     Raises `InvalidOption` for a table without commits."""
     newest = context.opened.timeline.last_completed
     existing = [s for s in savepoints(context.opened.timeline) if newest is not None and s.instant == newest.time]
-    return existing[0] if existing else savepoint(context, name=f"clone {target}")
+    if not existing:
+        return savepoint(context, name=f"{CLONE_NAME}{target}")
+    _log.warning(
+        "the files of the clone %s are kept by %s, which was there before: leave it as long as the clone is used",
+        target,
+        existing[0],
+    )
+    return existing[0]
 
 
 def base_files_of(view: Snapshot) -> SourceFolder:
@@ -154,8 +164,8 @@ def new_clone(context: WriteContext, target: Storage, view: Snapshot) -> TableCo
 
 
 def copied_clone(context: WriteContext, target: Storage, rows: Scan, *, progress: bool) -> WriteResult | None:
-    """Make a table with copies of these rows of the table, the newest ones. Returns the result of its commit; None for
-    a clone without rows. After an error there is no clone."""
+    """Make a table with copies of these rows of the table, the newest ones, also of rows that break its checks. Returns
+    the result of its commit; None for a clone without rows. After an error there is no clone."""
     check_apart(target.url(), context.storage.url())
     remove_interrupted_load(target)
     config = new_clone(context, target, context.opened)
@@ -165,7 +175,7 @@ def copied_clone(context: WriteContext, target: Storage, rows: Scan, *, progress
         engine = context.engine
         data = rows.to_spark() if engine.is_distributed else rows.to_reader()
         with display(enabled=progress):
-            return bulk_insert(write_context(target, config, engine, context.options), data)
+            return bulk_insert(replace(write_context(target, config, engine, context.options), judges=False), data)
     except BaseException:
         with suppress(LakebedError, OSError):  # the error is that of the clone
             drop(target, context.settings)

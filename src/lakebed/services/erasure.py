@@ -25,6 +25,7 @@ from lakebed.metadata_upkeep.services import purge
 from lakebed.model import ERASED_ROWS, PARTITION_PATH, RECORD_KEY, Action, FileGroupId, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.delete import delete, selected_keys
+from lakebed.operations.rejects import REJECTS_FOLDER
 from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.policies.cleaning import retain_versions
 from lakebed.read.row_traces import (
@@ -262,6 +263,11 @@ class Erasure:
                 if timeline.is_pending_clustering(pending):
                     way = "Run it with t.maintenance.cluster()"
                 why = f"{pending.action} {pending.time} is pending", f"{way}; then erase again."
+            elif path.startswith(f"{REJECTS_FOLDER}/"):
+                why = (
+                    "it is a file of the table of rejects",
+                    "Erase the rows there as well, with t.rejects.erase(where=...); then erase again.",
+                )
             elif file.data is None and file.store == OTHER:
                 why = "it is no file of a commit", "Delete it by hand, then erase again."
             elif file.data is not None and file.group not in recorded:

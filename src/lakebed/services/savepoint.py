@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,16 +10,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakebed.concurrency.heartbeat import Heartbeat, remove_heartbeat, this_user
+from lakebed.config.commit_notes import check_writable
 from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
 from lakebed.model import Action, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
-from lakebed.read.moments import instant_of
+from lakebed.read.moments import instant_of, is_found_by_name
 from lakebed.services.undo import StateWithout, UndoTransaction, completed_commit, first_commit, retained_from
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.rollback import encode_savepoint, savepointed_names
 from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.wording import Printed, count_text
+
+_log = logging.getLogger("lakebed")
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,8 +60,10 @@ def savepoint(
 ) -> Savepoint:
     """Protect a completed commit from cleaning and archival; the last commit if none is named.
 
-    Raises `InvalidOption` if there is no such commit, it has a savepoint, or files of it may be cleaned already.
+    Raises `InvalidOption` if there is no such commit, it has a savepoint, or files of it may be cleaned already. Warns
+    of a name by which no read finds it.
     """
+    check_writable(name, "the name of the savepoint")
     with UndoTransaction.of(context, Action.SAVEPOINT, "savepoint") as tx, tx.locked_view() as snapshot:
         timeline = snapshot.timeline
         target = _target(timeline, instant)
@@ -86,6 +92,12 @@ def savepoint(
             completed = tx.clock.next(after=timeline.greatest_time)
             writer.complete(Action.SAVEPOINT, target.time, completed, body)
         remove_heartbeat(tx.storage, target.time)
+        if name and not is_found_by_name(name):
+            _log.warning(
+                "as_of=%r is a time or the number of a version, and not the savepoint of that name: read it as of %s",
+                name,
+                target.time,
+            )
         return Savepoint(target.time, made_by, name, _moment(at), files)
 
 

@@ -23,7 +23,7 @@ from lakebed.sharing import once
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import clean_files
-from lakebed.timeline.commit_names import savepoint_names
+from lakebed.timeline.commit_names import CLONE_NAME, savepoint_names
 from lakebed.timeline.file_slices import all_slices, latest_slices
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS, Timeline, completed_at
@@ -288,9 +288,12 @@ def check_not_savepointed(timeline: Timeline, target: Instant) -> None:
     """Raise `InvalidOption` if a savepoint protects the instant."""
     saved = timeline.find(target.time, Action.SAVEPOINT)
     if saved is not None:
+        comment = str(timeline.metadata(saved).get("comments") or "") if saved.is_completed else ""
+        name = f" named {comment!r}" if comment else ""
+        clone = "A clone may read the files that it keeps. " if comment.startswith(CLONE_NAME) else ""
         raise InvalidOption(
-            f"{target.action} {target.time} has a savepoint, it cannot be rolled back",
-            hint=f'Delete the savepoint first: t.savepoints.delete("{target.time}"), or restore to it.',
+            f"{target.action} {target.time} has a savepoint{name}, it cannot be rolled back",
+            hint=f"{clone}Delete the savepoint first: t.savepoints.delete({target.time!r}), or restore to it.",
             context={"instant": target.time},
         )
 

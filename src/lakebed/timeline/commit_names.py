@@ -12,6 +12,9 @@ from lakebed.model import Action, Instant
 from lakebed.timeline.timeline import Timeline, completed_at
 from lakebed.wording import count_text
 
+CLONE_NAME = "clone "
+"""How the name of a savepoint begins that keeps the files of a clone; the URI of the clone follows."""
+
 
 def numbered_commits(timeline: Timeline) -> tuple[int, Sequence[Instant]]:
     """The number of the first commit of the active timeline, and its commits in the order of completion: each has the
@@ -28,12 +31,15 @@ def commit_of_number(timeline: Timeline, number: int) -> Instant:
     commits = [*sorted(_archived_alone(timeline), key=completed_at), *timeline.commits_by_completion]
     if 0 < number <= len(commits):
         return commits[number - 1]
-    last = len(commits)
-    raise InvalidOption(
-        f"table {timeline.config.name!r} has no version {number}",
-        hint=f"Its versions are 1 to {last}; t.versions lists those whose commits are not archived."
-        if last
-        else "It has no commit yet.",
+    raise no_version(timeline.config.name, number, len(commits))
+
+
+def no_version(table: str, number: int, last: int) -> InvalidOption:
+    """The error for a number that none of the `last` commits of a table has."""
+    only = "Its only version is 1" if last == 1 else f"Its versions are 1 to {last}"
+    return InvalidOption(
+        f"table {table!r} has no version {number}",
+        hint=f"{only}; t.versions lists those whose commits are not archived." if last else "It has no commit yet.",
         context={"version": number, "last": last},
     )
 

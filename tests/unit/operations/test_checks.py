@@ -274,3 +274,22 @@ def test_upserts_that_wait_for_one_another_are_judged_each(tmp_path: Path) -> No
         24,
     ]
     assert {row[0] for row in content(table)} == {1, 2, *(n for n in range(10, 26) if n % 3)}
+
+
+@pytest.mark.parametrize("arguments", [{}, {"type": "mor", "index": "bucket", "buckets": 1}], ids=["cow", "mor"])
+def test_an_update_shows_the_columns_that_it_sets_and_no_others(arguments: dict[str, Any], tmp_path: Path) -> None:
+    table = lakebed.load(str(tmp_path / "plain"), data(*STORED), key="id", **arguments)
+    table.checks.add("positive", "fare >= 0")
+    with pytest.raises(CheckFailed) as caught:
+        table.update({"fare": "-7.0"}, where="id = 1")
+    assert [row["row"] for row in caught.value.rows] == [{"id": 1, "fare": -7.0}]
+
+
+def test_the_message_counts_rows_among_all_that_were_given(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    with pytest.raises(CheckFailed, match=r"of table 'trips': positive \(fare >= 0\): 2 of 3 rows; the first is row 1"):
+        table.upsert(BAD)
+    with pytest.raises(CheckFailed, match=r"of table 'trips': positive \(fare >= 0\): 2 rows; the first is row 0"):
+        table.upsert(BAD.slice(1))
+    with pytest.raises(CheckFailed, match=r"of table 'trips': positive \(fare >= 0\): 1 row; the first is row 0"):
+        table.upsert(BAD.slice(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,3 +180,25 @@ def test_a_table_records_its_validators_for_every_write_and_stage() -> None:
     assert (t.count(), leftovers(URI)) == (3, [])
     assert t.upsert({"id": [9], "city": ["Oslo"], "fare": [9.0]}).inserted is None
     assert t.count() == 4
+
+
+def test_recorded_queries_reach_no_files(tmp_path: Path) -> None:
+    t = created()
+    evil, secret = tmp_path / "evil.csv", tmp_path / "secret.csv"
+    secret.write_text("a\n1\n")
+    more = {"id": [9], "city": ["Oslo"], "fare": [9.0]}
+    for query in (
+        f"copy (select 1) to '{evil}'#1",
+        f"select count(*) from read_csv('{secret}')#1",
+        f"select count(*) from '{secret}'#1",
+        "install httpfs#1",
+        f"attach '{tmp_path / 'other.db'}'#1",
+        "set enable_external_access = true#1",
+    ):
+        with pytest.raises(InvalidOption, match="cannot be run"):
+            t.upsert(more, options=single(query))
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
+    t.upsert(more, options=single("select count(*) from <TABLE_NAME> where fare > 8#1"))
+    assert t.count() == 4
+    with pytest.raises(InvalidOption, match="cannot be evaluated"):
+        t.checks.add("reads", f"count(*) > (select count(*) from read_csv('{secret}'))", on="table")

@@ -132,6 +132,42 @@ def test_a_name_of_two_savepoints_is_refused_with_both(
     assert all(write.instant in str(raised.value) for write in writes[:2])
 
 
+@pytest.mark.parametrize("name", ["2026-11-30", "3", "12345678", "latest", " "])
+def test_a_savepoint_that_no_read_finds_by_its_name_is_made_with_a_warning(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = lakebed.load(str(tmp_path / "t"), {"id": [1]}, key="id")
+    saved = table.savepoints.create(name=name)
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert f"as_of={name!r} is a time or the number of a version" in message
+    assert saved.instant in message
+    assert [one.name for one in table.savepoints] == [name]
+
+
+@pytest.mark.parametrize("name", ["", "v3", "30 November"])
+def test_a_savepoint_that_reads_find_has_no_warning(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = lakebed.load(str(tmp_path / "t"), {"id": [1]}, key="id")
+    table.savepoints.create(name=name)
+    assert caplog.records == []
+
+
+def test_errors_name_the_argument_that_was_given(tmp_path: Path) -> None:
+    table = lakebed.load(str(tmp_path / "t"), {"id": [1]}, key="id")
+    for call, option in (
+        (lambda: table.diff("yesterday"), "start"),
+        (lambda: table.diff(1, "yesterday"), "end"),
+        (lambda: table.scan(as_of="yesterday"), "as_of"),
+    ):
+        with pytest.raises(InvalidOption, match=f"^{option} 'yesterday' is neither a time nor"):
+            call()
+    with pytest.raises(InvalidOption, match="'2026-11-30' is a time, and a commit is needed"):
+        table.restore("2026-11-30")
+    with pytest.raises(InvalidOption, match="Its only version is 1;"):
+        table.diff(2)
+
+
 def test_a_name_that_reads_as_a_time_is_a_time(saved: tuple[lakebed.Table, list[lakebed.WriteResult]]) -> None:
     table, _ = saved
     table.savepoints.create(name="2020-01-01")

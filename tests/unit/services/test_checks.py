@@ -9,7 +9,14 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import CheckFailed, CommitConflict, InvalidOption, SchemaConflict, UnsupportedFeature
+from lakebed.errors import (
+    CheckFailed,
+    CommitConflict,
+    ErasureIncomplete,
+    InvalidOption,
+    SchemaConflict,
+    UnsupportedFeature,
+)
 from lakebed.properties.file import update_table_config
 from lakebed.services import checks as module
 from support.checks import files_below
@@ -265,3 +272,68 @@ class TestQuarantine:
         assert lakebed.list_tables(str(Path(table.uri).parent)) == [table.uri]
         assert lakebed.drop(table.uri) == []
         assert [path for path in Path(table.uri).rglob("*") if path.is_file()] == []
+
+    def test_an_erasure_says_that_the_rejects_have_the_row_too(self, tmp_path: Path) -> None:
+        first = {"id": [1, 2], "name": ["Ann Onymous", "Bo"], "fare": [1.0, 2.0]}
+        table = lakebed.load(str(tmp_path / "t"), first, key="id")
+        table.checks.add("cheap", "fare < 10", on_failure="quarantine")
+        table.upsert({"id": [1], "name": ["Ann Onymous"], "fare": [100.0]})
+        with pytest.raises(
+            ErasureIncomplete, match=r"file of the table of rejects.*t\.rejects\.erase\(where="
+        ) as caught:
+            table.erase([1])
+        assert "by hand" not in str(caught.value)
+        assert table.rejects.erase(where="row.id = 1").is_clean
+        assert table.erase([1]).is_clean
+        files = [path for path in Path(table.uri).rglob("*") if path.is_file()]
+        assert [path for path in files if b"Onymous" in path.read_bytes()] == []
+        assert table.count() == 1
+
+    def test_the_rejects_follow_columns_that_are_widened_renamed_and_dropped(self, tmp_path: Path) -> None:
+        types = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("city", pa.string())])
+        first = pa.table({"id": [1], "n": [1], "city": ["Oslo"]}, types)
+        table = lakebed.load(str(tmp_path / "narrow"), first, key="id")
+        table.checks.add("small", "n < 100", on_failure="quarantine")
+        assert table.upsert(pa.table({"id": [2], "n": [200], "city": ["Rome"]}, types)).quarantined == 1
+        table.columns.widen("n", "bigint")
+        table.columns.rename("city", "town")
+        assert table.upsert({"id": [3], "n": [2**40], "town": ["Bern"]}).quarantined == 1
+        table.columns.drop("town")
+        assert table.upsert({"id": [4], "n": [2**41]}).quarantined == 1
+        rows = [row["row"] for row in table.rejects.scan().to_arrow().sort_by("id").to_pylist()]
+        assert rows == [
+            {"id": 2, "n": 200, "city": "Rome", "town": None},
+            {"id": 3, "n": 2**40, "city": None, "town": "Bern"},
+            {"id": 4, "n": 2**41, "city": None, "town": None},
+        ]
+        assert table.count() == 1
+
+    def test_rejects_of_another_type_are_an_error_that_names_their_table(self, tmp_path: Path) -> None:
+        table = lakebed.load(str(tmp_path / "typed"), {"id": [1], "n": [1], "code": [5]}, key="id")
+        table.checks.add("small", "n < 100", on_failure="quarantine")
+        table.upsert({"id": [2], "n": [200], "code": [6]})
+        table.columns.drop("code")
+        table.columns.add("code", "boolean")
+        bad = {"id": [3], "n": [300], "code": [True]}
+        with pytest.raises(SchemaConflict, match=r"do not fit into its table of rejects, .*lakebed_rejects") as caught:
+            table.upsert(bad)
+        assert "lakebed.drop(t.rejects.uri)" in caught.value.hint
+        lakebed.drop(table.rejects.uri)
+        assert table.upsert(bad).quarantined == 1
+        assert table.rejects.scan(["row"]).to_arrow().to_pylist() == [{"row": {"id": 3, "n": 300, "code": True}}]
+
+
+def test_the_words_of_a_check_of_the_table_fit_stored_rows(table: lakebed.Table) -> None:
+    with pytest.raises(CheckFailed, match="table 'trips' breaks checks of the table as a whole") as caught:
+        table.checks.add("few", "count(*) < 2", on="table")
+    assert "Nothing was changed" in caught.value.hint
+    with pytest.raises(InvalidOption, match='on="table" cannot quarantine'):
+        table.checks.add("few", "count(*) < 2", on="table", on_failure="quarantine")
+    with pytest.raises(InvalidOption, match='takes on="table"'):
+        table.checks.add("few", "count(*) > 2")
+
+
+def test_the_count_of_a_table_without_partitions_names_no_partition(tmp_path: Path) -> None:
+    table = lakebed.load(str(tmp_path / "t"), {"id": [1], "n": [-1]}, key="id")
+    table.checks.add("some", "n > 0", validate=False)
+    assert str(table.checks.run()) == "some (n > 0): broken by 1 row of the table"

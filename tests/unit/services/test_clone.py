@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption, TableExists, UnsupportedFeature
+from lakebed.errors import CheckFailed, InvalidOption, TableExists, UnsupportedFeature, ValidationFailed
 from support.bootstrapped import digests
 
 FIRST = {"id": [1, 2, 3, 4], "city": ["Oslo", "Rome", "Oslo", "Rome"], "fare": [1.0, 2.0, 3.0, 4.0], "ts": [1, 1, 1, 1]}
@@ -189,3 +189,54 @@ def test_settings_of_the_source_as_a_place_are_not_those_of_its_clone(tmp_path: 
     assert clone.properties["lakebed.clean.commits.retained"] == "7"
     assert "lakebed.publish" not in clone.properties
     assert clone.properties["lakebed.table.id"] != source.properties["lakebed.table.id"]
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("on_failure", ["reject", "quarantine", "warn"])
+def test_a_clone_has_the_stored_rows_that_break_a_check(on_failure: Any, deep: bool, tmp_path: Path) -> None:
+    source = created(tmp_path)
+    source.checks.add("cheap", "fare < 3", on_failure=on_failure, validate=False)
+    clone = source.clone(tmp_path / "clone", deep=deep)
+    assert fares(clone) == {1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0}
+    assert [str(check) for check in clone.checks] == [f"cheap: fare < 3 ({on_failure})"]
+    assert clone.loaded is not None
+    assert clone.loaded.quarantined == 0
+    row = {"id": [9], "city": ["Oslo"], "fare": [9.0], "ts": [9]}
+    if on_failure == "reject":
+        with pytest.raises(CheckFailed):
+            clone.upsert(row)
+    else:
+        assert clone.upsert(row).quarantined == (on_failure == "quarantine")
+
+
+def test_a_deep_clone_needs_not_hold_what_writes_have_to(tmp_path: Path) -> None:
+    source = created(tmp_path)
+    source.checks.add("small", "count(*) < 2", on="table", validate=False)
+    source.configure(
+        {
+            "hoodie.precommit.validators": "SqlQueryEqualityPreCommitValidator",
+            "hoodie.precommit.validators.equality.sql.queries": "select count(*) from <TABLE_NAME>",
+        }
+    )
+    clone = source.clone(tmp_path / "clone", deep=True)
+    assert fares(clone) == {1: 1.0, 2: 2.0, 3: 3.0, 4: 4.0}
+    with pytest.raises(ValidationFailed):
+        clone.upsert({"id": [9], "city": ["Oslo"], "fare": [9.0], "ts": [9]})
+
+
+def test_a_second_clone_of_a_commit_says_which_savepoint_keeps_its_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = created(tmp_path)
+    first = source.clone(tmp_path / "first")
+    assert caplog.records == []
+    source.clone(tmp_path / "second")
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert "second are kept by savepoint" in message
+    assert f"clone file://{first.uri}, which was there before" in message
+    assert len(source.savepoints) == 1
+    with pytest.raises(
+        InvalidOption, match=r"has a savepoint named 'clone file:.*A clone may read the files"
+    ) as caught:
+        source.undo()
+    assert "Delete the savepoint first" in caught.value.hint

@@ -251,3 +251,10 @@ def test_a_process_that_dies_as_it_deletes_a_savepoint_leaves_it_or_deletes_it(m
             break
     assert is_there[-1] is False
     assert True in is_there
+
+
+def test_a_name_that_no_file_can_hold_is_refused(make: Make) -> None:
+    table = new_table(make)
+    table.upsert(rows((0, "c0", "a", 1)))
+    with refused(table.uri, InvalidOption, "name of the savepoint", "no bytes in UTF-8"):
+        table.savepoints.create(name="a\ud800")
