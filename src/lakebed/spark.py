@@ -77,10 +77,11 @@ def create_views(
     """Give a Spark session names for tables: temporary views for `spark.sql`, and the table functions.
 
     `tables` maps names to URIs or tables; each becomes a view `USING lakebed`. Spark remembers what its first query
-    read: call it again to see later rows, or attach a warehouse, whose names are always those of the newest rows. With `functions` SQL has `lakebed_changes(table, start, end)`, `lakebed_cdc(table, start, end)`,
-    `lakebed_timeline(table)` and `lakebed_files(table)`, where `table` is a text with a name of `tables` or a URI. They
-    give row by row; `t.changes(start).to_spark()` is faster for many rows. `read_blob(column)` gives the bytes of a
-    BLOB column. Raises `InvalidOption` for a name that is no plain word.
+    read: call it again to see later rows, or attach a warehouse, whose names always show the newest. With `functions`
+    SQL has `lakebed_changes(table, start, end)`, `lakebed_cdc(table, start, end)`, `lakebed_timeline(table)` and
+    `lakebed_files(table)`, where `table` is a text with a name of `tables` or a URI. They give row by row;
+    `t.changes(start).to_spark()` is faster for many rows. `read_blob(column)` gives the bytes of a BLOB column. Raises
+    `InvalidOption` for a name that is no plain word.
 
     >>> def trips_by_city(spark, t):
     ...     lakebed.spark.create_views(spark, {"trips": t})
