@@ -66,6 +66,8 @@ def create(
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
     properties: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    generated: Mapping[str, str] | None = None,
     allow_existing: bool = False,
 ) -> Table:
     """Create an empty table at a path, URL or name, and return it. A name (`sales.orders`) is one in the warehouse that
@@ -89,6 +91,11 @@ def create(
     "parquet" (the default) or "lance", for which the extra `lakebed[lance]` is installed. `properties` are
     Hudi's own keys for everything else, such as `hoodie.datasource.write.hive_style_partitioning`, or
     `hoodie.metadata.enable=false` for a table without a metadata table.
+
+    `defaults` has the values of columns that the rows of a write lack, as `t.columns.set_default` takes them.
+    `generated` has expressions over the other columns of a row, by column: `{"day": "CAST(ts AS DATE)"}`. Each write
+    computes such a column, or refuses rows that give it another value (docs/defaults.md). A column that the schema
+    lacks has the type of its expression.
 
     Raises `TableExists` if there is a table, or other data in the folder (`allow_existing=True` accepts it: the
     files stay, and the table does not read them), `SchemaConflict` or `InvalidOption`; nothing is written then.
@@ -154,6 +161,8 @@ def create(
         },
         profile=profile,
         allow_existing=allow_existing,
+        defaults=defaults,
+        generated=generated,
     )
     table = Table(OpenedTable(storage, config, spark, options.read))
     register_new_table(table, catalog_of_new_table(uri))

@@ -7,7 +7,7 @@ same in every Spark session.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import reduce
 from math import isinf
@@ -42,6 +42,7 @@ from lakebed.filters.predicates import (
     Or,
     Predicate,
     combine,
+    node_to_arrow,
     node_to_spark,
     walk,
 )
@@ -476,6 +477,41 @@ class ConditionReader:
         """The table's columns that an expression names, each once."""
         columns = [self.values.resolve(column.parts[0].name, self.values.schema) for column in e.find_all(exp.Column)]
         return tuple(dict.fromkeys([column.name for column in columns]))
+
+
+def condition_to_arrow(reader: ConditionReader, tree: Any) -> tuple[pc.Expression, pa.DataType]:
+    """A parsed condition as an Arrow expression, and its type. Raises `SparkOnly` for one that only Spark evaluates."""
+    node = reader.node(tree)
+    for part in walk(node):
+        if isinstance(part, Opaque):
+            raise SparkOnly(part.reason)
+    return node_to_arrow(node), pa.bool_()
+
+
+def value_to_arrow(reader: ConditionReader, tree: Any) -> tuple[pc.Expression, pa.DataType]:
+    """A parsed value, which may be a condition, as an Arrow expression, and its type. Raises `SparkOnly` for one that
+    only Spark evaluates."""
+    try:
+        value = reader.values.read(tree)
+    except SparkOnly:
+        if not isinstance(tree, exp.Predicate | exp.Connector | exp.Not | exp.Paren):
+            raise
+        return condition_to_arrow(reader, tree)
+    return value.to_arrow(), value.type
+
+
+def with_columns(text: str, schema: pa.Schema, texts: Mapping[str, str]) -> str:
+    """An expression of Spark SQL over the columns of `schema`, with another text in place of each column.
+
+    >>> with_columns("upper(Name)", pa.schema({"name": pa.string()}), {"name": "s.name"})
+    'upper(s.name)'
+    """
+    tree = parse_tree(text, "expression", "expression")
+    for node in sorted(tree.find_all(exp.Column), key=lambda column: column.parts[0].meta["start"], reverse=True):
+        first = node.parts[0]
+        new = texts[resolve_column(first.name, schema).name]
+        text = text[: first.meta["start"]] + new + text[first.meta["end"] + 1 :]
+    return text
 
 
 def _flatten(e: Expression) -> list[Expression]:

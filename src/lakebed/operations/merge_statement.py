@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -14,15 +13,17 @@ import pyarrow.compute as pc
 
 from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.filters.coercion import constant_text
+from lakebed.filters.generated import ZONE, GeneratedColumn
 from lakebed.filters.pairs import Equality, OnCondition, PairExpression, PairReader, Side
-from lakebed.filters.text import quote_name
+from lakebed.filters.sql import with_columns
+from lakebed.filters.text import quote_name, spark_literal
 from lakebed.merge.clauses import Action, Clause, Clauses, When
 from lakebed.operations.checks import condition_of
+from lakebed.operations.column_values import default_values, generated_columns, sql_of
 from lakebed.operations.context import WriteContext
-from lakebed.schema.arrow import MAX_PRECISION
 from lakebed.schema.assignment import check_fits
 from lakebed.schema.column_names import did_you_mean, in_any_case, nearest_name
+from lakebed.schema.spark import spark_type
 from lakebed.sharing import once
 
 All = Literal["all"]
@@ -293,14 +294,70 @@ class _Binder:
             if clause.action == "update":
                 assigned_keys = tuple(name for name in keys if name in values)
                 values = {name: value for name, value in values.items() if name not in keys}
+                values = self._with_generated(clause, values, sides)
                 self._check_types(values)
                 return values, tuple(name for name in assigned_keys if name not in self._equated)
         else:
             values = self._given(clause, clause.values, sides)
         if clause.action == "insert":
+            lacking = [name for name in self._defaults if name not in values]
+            values = {**values, **{name: self._default(name) for name in lacking}}
+        values = self._with_generated(clause, values, sides)
+        if clause.action == "insert":
             self._check_insert(clause, values)
         self._check_types(values)
         return values, ()
+
+    def _value(self, column: str, text: str, sides: Sequence[Side], label: str) -> PairExpression:
+        """The value of a text, in which DEFAULT is the default of the column."""
+        if text.strip().upper() != "DEFAULT":
+            return self._reader.value(text, sides, label)
+        if column in self._context.config.generated:
+            raise InvalidOption(
+                f"{label} is DEFAULT, and the column is generated from others",
+                hint="leave it out: it gets its value by its expression",
+                context={"column": column},
+            )
+        return self._default(column) if column in self._defaults else self._reader.value("NULL", (), label)
+
+    @once
+    def _defaults(self) -> Mapping[str, pa.Scalar]:
+        """The defaults of the table's columns now: each is one value for all rows of the merge."""
+        return default_values(self._context.config, self._schema)
+
+    def _default(self, column: str) -> PairExpression:
+        value = self._defaults[column]
+        return self._reader.value(spark_literal(value.as_py(), value.type), (), f"default of {column}")
+
+    @once
+    def _generated(self) -> list[GeneratedColumn]:
+        return generated_columns(self._context.config, self._schema)
+
+    def _with_generated(
+        self, clause: ClauseText, values: Mapping[str, PairExpression], sides: Sequence[Side]
+    ) -> Mapping[str, PairExpression]:
+        """The values with those of generated columns: of all columns in a new row, and of those whose sources an update
+        sets. A column that the clause sets itself is judged by the check that its value is that of its expression."""
+        reader, computed = self._reader.in_zone(ZONE), dict(values)
+        for column in self._generated:
+            name = column.field.name
+            if name in values or (clause.action == "update" and values.keys().isdisjoint(column.columns)):
+                continue
+            texts = {source: self._source_text(clause, source, values.get(source)) for source in column.columns}
+            text = with_columns(column.text, self._schema, texts)
+            computed[name] = reader.value(text, sides, f"value of the generated column {name} in {clause.name}")
+        return computed
+
+    def _source_text(self, clause: ClauseText, column: str, value: PairExpression | None) -> str:
+        """The SQL of a column in the rows that a clause makes: of the value that it sets, of the stored one, or null."""
+        kind, source = self._schema.field(column).type, self._reader.source
+        if value is None:
+            target = f"{quote_name(self._reader.target.alias)}.{quote_name(column)}"
+            return target if clause.action == "update" else f"CAST(NULL AS {spark_type(kind)})"
+        plain = next((name for name in value.source if value.spark == quote_name(source.field(name))), None)
+        text = f"(\n{value.text}\n)" if plain is None else f"{quote_name(source.alias)}.{quote_name(plain)}"
+        is_same = value.type is not None and value.type.equals(kind)
+        return text if is_same else f"CAST({text} AS {spark_type(kind)})"
 
     def _check_types(self, values: Mapping[str, PairExpression]) -> None:
         """Raise `SchemaConflict` for values of a type that their column does not take."""
@@ -357,7 +414,7 @@ class _Binder:
                     hint="delete the row and insert it under its new key",
                     context={"column": name},
                 )
-            values[name] = self._reader.value(_sql(value), sides, f"value of {name} in {clause.name}")
+            values[name] = self._value(name, sql_of(value), sides, f"value of {name} in {clause.name}")
         return values
 
     def _check_insert(self, clause: ClauseText, values: Mapping[str, PairExpression]) -> None:
@@ -392,23 +449,6 @@ class _Binder:
             ),
             context={"column": name, "nearest": nearest_name(name, names)},
         )
-
-
-def _sql(value: Any) -> str:
-    """The SQL of a value: a text unchanged, a constant as a literal."""
-    if isinstance(value, str):
-        return value
-    text = constant_text(value)
-    if text is None and isinstance(value, int | Decimal):
-        raise InvalidOption(
-            f"the number {str(value)[:60]} has no column: a decimal has at most {MAX_PRECISION} digits",
-            hint="round it, or give it as a float",
-        )
-    if text is None:
-        raise InvalidOption(
-            f"a value is SQL text or a constant, not {type(value).__name__}", hint='for example {"fare": "s.fare * 2"}'
-        )
-    return text
 
 
 def key_equalities(on: OnCondition | None, fields: Sequence[str], stored: pa.Schema) -> dict[str, Equality] | None:

@@ -11,6 +11,7 @@ from typing import Any
 from lakebed.engine.base import Rows
 from lakebed.errors import UnsupportedFeature
 from lakebed.operations.checks import Judged, judged_rows
+from lakebed.operations.column_values import filled
 from lakebed.operations.context import (
     WriteContext,
     check_similar_names,
@@ -102,7 +103,7 @@ def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMa
         _check_partial(context, operation)
     if match.looks_up:
         keyed_by_meta(context, operation.lower())
-    rows = incoming_rows(context, data)
+    rows = filled(context, incoming_rows(context, data))
     require_columns(context, context.engine.schema(rows))
     schema = schema_for_write(context, context.opened, rows, partial=settings.partial)
     if settings.stats_columns:

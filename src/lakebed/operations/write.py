@@ -24,6 +24,7 @@ from lakebed.merge.row_checks import RowChecks
 from lakebed.merge.row_merge import OnMatch
 from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import IS_DELETED_COLUMN, MEMBER, PARTITION_PATH, RECORD_KEY
+from lakebed.operations.column_values import values_of_new_rows
 from lakebed.operations.context import TableSchema, WriteContext, file_format
 from lakebed.operations.growth import Growth
 from lakebed.slices.snapshot import Snapshot
@@ -142,6 +143,7 @@ class Write:
             memory=settings.memory,
             auto_keys=self.instant if generated else None,
             absent=self.absent,
+            new_values=values_of_new_rows(context, self.schema.data, self.absent) if settings.partial else {},
             null_ordering=settings.null_ordering,
             once_a_file=self.match.on_match == "keys" and self.clauses is None,
             checks=self.checks,
