@@ -13,7 +13,7 @@ from lakebed.errors import InvalidOption
 from lakebed.opened_table import OpenedTable
 from lakebed.operations.checks import condition_of
 from lakebed.operations.table_checks import columns_of_check
-from lakebed.properties.checks import Check, CheckedOn, OnFailure, plain_name
+from lakebed.properties.checks import Check, CheckedOn, OnFailure
 from lakebed.services.checks import (
     CheckReport,
     add_check,
@@ -95,7 +95,7 @@ leave them out; t.checks lists the checks.
             if condition is None:
                 view = context.opened
                 columns = columns_of_check(check) if on == "table" else condition_of(check, view.schema).columns
-                parts = [plain_name(column) for column in dict.fromkeys(columns)]
+                parts = [_plain(column) for column in dict.fromkeys(columns)]
                 check = replace(check, name=_unused(view, "_".join([*(parts[:3] or ["table"]), "check"])))
             else:
                 check = replace(check, name=name)
@@ -117,7 +117,7 @@ leave them out; t.checks lists the checks.
             for check in context.config.checks:
                 if check.condition == condition and check.on_failure == "reject":
                     return check
-            name = _unused(context.opened, f"{plain_name(field_path(context.opened, column))}_not_null")
+            name = _unused(context.opened, f"{_plain(field_path(context.opened, column))}_not_null")
             return add_check(context, Check(name, condition), validate=validate)
 
         return self._changed(serve)
@@ -184,6 +184,12 @@ leave them out; t.checks lists the checks.
         done: Check = self._opened.again(serve)
         self._opened.reload()
         return done
+
+
+def _plain(column: str) -> str:
+    """The name of a column in letters, digits and underscores."""
+    text = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in column)
+    return text if text[:1].isalpha() or text[:1] == "_" else f"_{text}"
 
 
 def _unused(view: Snapshot, name: str) -> str:

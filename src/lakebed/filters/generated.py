@@ -16,7 +16,7 @@ from lakebed.filters.coercion import SparkOnly, parse_zone
 from lakebed.filters.predicates import Call, Column, Compare, In, Literal, Node, Operator, Value, conjuncts
 from lakebed.filters.sql import ConditionReader, has_odd_escapes, parse_tree, value_to_arrow
 from lakebed.merge.clauses import evaluate
-from lakebed.schema.assignment import check_fits, in_column, project_incoming
+from lakebed.schema.assignment import DATA, check_fits, in_column, project_incoming
 
 # Expressions mean the same for every writer, whatever its session says: times without a zone are in UTC.
 ZONE = "UTC"
@@ -71,7 +71,7 @@ def generated_column(name: str, text: str, schema: pa.Schema, others: Sequence[s
             hint="give an expression over other columns, such as CAST(ts AS DATE); a constant is a default",
             context={"column": name},
         )
-    check_fits(kind, field, text=text)
+    check_fits(kind, field, DATA, text=text)
     sources = pa.schema([schema.field(column).with_nullable(True) for column in columns])
     return GeneratedColumn(field, text, sources, expression, _source(reader, tree))
 

@@ -143,12 +143,6 @@ class PairReader:
         self._zone = parse_zone(zone)
         self._now = datetime.now(UTC)
 
-    def in_zone(self, zone: str) -> PairReader:
-        """A reader with the current time of this one, for which times without a zone are in another zone."""
-        reader = PairReader(self.target, self.source, zone)
-        reader._now = self._now
-        return reader
-
     def condition(self, text: str, sides: Sequence[Side], label: str) -> PairExpression:
         """A condition over columns of these sides."""
         return self._read(text, sides, label, is_condition=True)

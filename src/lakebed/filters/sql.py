@@ -7,7 +7,7 @@ same in every Spark session.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import reduce
 from math import isinf
@@ -498,20 +498,6 @@ def value_to_arrow(reader: ConditionReader, tree: Any) -> tuple[pc.Expression, p
             raise
         return condition_to_arrow(reader, tree)
     return value.to_arrow(), value.type
-
-
-def with_columns(text: str, schema: pa.Schema, texts: Mapping[str, str]) -> str:
-    """An expression of Spark SQL over the columns of `schema`, with another text in place of each column.
-
-    >>> with_columns("upper(Name)", pa.schema({"name": pa.string()}), {"name": "s.name"})
-    'upper(s.name)'
-    """
-    tree = parse_tree(text, "expression", "expression")
-    for node in sorted(tree.find_all(exp.Column), key=lambda column: column.parts[0].meta["start"], reverse=True):
-        first = node.parts[0]
-        new = texts[resolve_column(first.name, schema).name]
-        text = text[: first.meta["start"]] + new + text[first.meta["end"] + 1 :]
-    return text
 
 
 def _flatten(e: Expression) -> list[Expression]:

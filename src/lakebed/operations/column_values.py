@@ -48,6 +48,15 @@ def sql_of(value: Any) -> str:
     return text
 
 
+def is_default(text: str) -> bool:
+    """Whether the text of a value is the word DEFAULT, which is the default of the column that it is for.
+
+    >>> is_default(" default"), is_default("'default'")
+    (True, False)
+    """
+    return text.strip().upper() == "DEFAULT"
+
+
 def default_value(text: str, field: pa.Field) -> pa.Scalar:
     """The value of a default now, in the type of its column. Raises `InvalidOption` for an expression that is not a
     constant, `SchemaConflict` for one of a type that the column does not take, and `InvalidRecord` for a value that it
@@ -90,15 +99,19 @@ class _Filled:
     def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for name, value in self.constants.items():
-                batch = batch.append_column(pa.field(name, value.type), pa.repeat(value, batch.num_rows))
+                batch = batch.append_column(_constant_field(name, value), pa.repeat(value, batch.num_rows))
             for column in self.generated:
                 batch = batch.append_column(column.field, column.values(batch))
             yield batch
 
     def schema(self, rows: pa.Schema) -> pa.Schema:
         """The columns of the rows with those that are added."""
-        constants = [pa.field(name, value.type) for name, value in self.constants.items()]
+        constants = [_constant_field(name, value) for name, value in self.constants.items()]
         return pa.schema([*rows, *constants, *(column.field for column in self.generated)])
+
+
+def _constant_field(name: str, value: pa.Scalar) -> pa.Field:
+    return pa.field(name, value.type, nullable=not value.is_valid)
 
 
 def filled(context: WriteContext, rows: Rows) -> Rows:

@@ -13,17 +13,16 @@ import pyarrow.compute as pc
 
 from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.filters.generated import ZONE, GeneratedColumn
+from lakebed.filters.generated import GeneratedColumn
 from lakebed.filters.pairs import Equality, OnCondition, PairExpression, PairReader, Side
-from lakebed.filters.sql import with_columns
 from lakebed.filters.text import quote_name, spark_literal
 from lakebed.merge.clauses import Action, Clause, Clauses, When
 from lakebed.operations.checks import condition_of
-from lakebed.operations.column_values import default_values, generated_columns, sql_of
+from lakebed.operations.column_values import default_values, generated_columns, is_default, sql_of
 from lakebed.operations.context import WriteContext
 from lakebed.schema.assignment import check_fits
 from lakebed.schema.column_names import did_you_mean, in_any_case, nearest_name
-from lakebed.schema.spark import spark_type
+from lakebed.schema.spark import spark_null
 from lakebed.sharing import once
 
 All = Literal["all"]
@@ -89,12 +88,14 @@ class MergeStatement:
 @dataclass(frozen=True)
 class BoundClause:
     """A clause with its texts bound to columns. `keys_of_all` are key fields that "all" would set; a clause that would
-    change them is refused."""
+    change them is refused. `generated` are columns that follow from the others of a row that the clause makes; their
+    values are null before."""
 
     text: ClauseText
     condition: PairExpression | None
     values: Mapping[str, PairExpression]
     keys_of_all: tuple[str, ...] = ()
+    generated: tuple[GeneratedColumn, ...] = ()
 
     @property
     def expressions(self) -> tuple[PairExpression, ...]:
@@ -198,6 +199,7 @@ class BoundMerge:
                 clause.text.action,
                 None if clause.condition is None else arrow_of(clause.condition),
                 {name: arrow_of(value) for name, value in clause.values.items()},
+                clause.generated,
             )
             for clause in self.clauses
         )
@@ -280,37 +282,36 @@ class _Binder:
         condition = None
         if clause.condition is not None:
             condition = self._reader.condition(clause.condition, sides, f"condition of {clause.name}")
-        values, keys = self._values(clause, sides)
-        return BoundClause(clause, condition, values, keys)
+        return BoundClause(clause, condition, *self._values(clause, sides))
 
     def _values(
         self, clause: ClauseText, sides: Sequence[Side]
-    ) -> tuple[Mapping[str, PairExpression], tuple[str, ...]]:
+    ) -> tuple[Mapping[str, PairExpression], tuple[str, ...], tuple[GeneratedColumn, ...]]:
         if clause.action == "delete":
-            return {}, ()
+            return {}, (), ()
         keys = self._context.keys.key_fields
         if isinstance(clause.values, str) and clause.values == "all":
             values = self._all(clause)
             if clause.action == "update":
                 assigned_keys = tuple(name for name in keys if name in values)
                 values = {name: value for name, value in values.items() if name not in keys}
-                values = self._with_generated(clause, values, sides)
+                values, computed = self._with_generated(clause, values)
                 self._check_types(values)
-                return values, tuple(name for name in assigned_keys if name not in self._equated)
+                return values, tuple(name for name in assigned_keys if name not in self._equated), computed
         else:
             values = self._given(clause, clause.values, sides)
         if clause.action == "insert":
             lacking = [name for name in self._defaults if name not in values]
             values = {**values, **{name: self._default(name) for name in lacking}}
-        values = self._with_generated(clause, values, sides)
+        values, computed = self._with_generated(clause, values)
         if clause.action == "insert":
             self._check_insert(clause, values)
         self._check_types(values)
-        return values, ()
+        return values, (), computed
 
     def _value(self, column: str, text: str, sides: Sequence[Side], label: str) -> PairExpression:
         """The value of a text, in which DEFAULT is the default of the column."""
-        if text.strip().upper() != "DEFAULT":
+        if not is_default(text):
             return self._reader.value(text, sides, label)
         if column in self._context.config.generated:
             raise InvalidOption(
@@ -334,30 +335,34 @@ class _Binder:
         return generated_columns(self._context.config, self._schema)
 
     def _with_generated(
-        self, clause: ClauseText, values: Mapping[str, PairExpression], sides: Sequence[Side]
-    ) -> Mapping[str, PairExpression]:
+        self, clause: ClauseText, values: Mapping[str, PairExpression]
+    ) -> tuple[Mapping[str, PairExpression], tuple[GeneratedColumn, ...]]:
         """The values with those of generated columns: of all columns in a new row, and of those whose sources an update
-        sets. A column that the clause sets itself is judged by the check that its value is that of its expression."""
-        reader, computed = self._reader.in_zone(ZONE), dict(values)
-        for column in self._generated:
-            name = column.field.name
-            if name in values or (clause.action == "update" and values.keys().isdisjoint(column.columns)):
-                continue
-            texts = {source: self._source_text(clause, source, values.get(source)) for source in column.columns}
-            text = with_columns(column.text, self._schema, texts)
-            computed[name] = reader.value(text, sides, f"value of the generated column {name} in {clause.name}")
-        return computed
+        sets; and the columns that are generated from the values of a row that is made, for which these have null. A
+        column that the clause sets itself is judged by the check that its value is that of its expression."""
+        computed = [
+            column
+            for column in self._generated
+            if column.field.name not in values
+            and (clause.action == "insert" or not values.keys().isdisjoint(column.columns))
+        ]
+        return {**values, **{c.field.name: self._generated_value(clause, c, values) for c in computed}}, tuple(computed)
 
-    def _source_text(self, clause: ClauseText, column: str, value: PairExpression | None) -> str:
-        """The SQL of a column in the rows that a clause makes: of the value that it sets, of the stored one, or null."""
-        kind, source = self._schema.field(column).type, self._reader.source
-        if value is None:
-            target = f"{quote_name(self._reader.target.alias)}.{quote_name(column)}"
-            return target if clause.action == "update" else f"CAST(NULL AS {spark_type(kind)})"
-        plain = next((name for name in value.source if value.spark == quote_name(source.field(name))), None)
-        text = f"(\n{value.text}\n)" if plain is None else f"{quote_name(source.alias)}.{quote_name(plain)}"
-        is_same = value.type is not None and value.type.equals(kind)
-        return text if is_same else f"CAST({text} AS {spark_type(kind)})"
+    def _generated_value(
+        self, clause: ClauseText, column: GeneratedColumn, values: Mapping[str, PairExpression]
+    ) -> PairExpression:
+        """Null, and the columns of both sides from which the value of a generated column follows."""
+        given = [values[name] for name in column.columns if name in values]
+        stays = [name for name in column.columns if name not in values] if clause.action == "update" else []
+        kind = column.field.type
+        return PairExpression(
+            column.text,
+            tuple(dict.fromkeys([*stays, *(name for value in given for name in value.target)])),
+            tuple(dict.fromkeys(name for value in given for name in value.source)),
+            spark_null(column.field),
+            pc.scalar(pa.scalar(None, kind)),
+            kind,
+        )
 
     def _check_types(self, values: Mapping[str, PairExpression]) -> None:
         """Raise `SchemaConflict` for values of a type that their column does not take."""

@@ -87,16 +87,6 @@ class Check(Printed):
         return f"{self.name}: {self.condition} ({self.on_failure})"
 
 
-def plain_name(column: str) -> str:
-    """The name of a column in the letters, digits and underscores that the name of a check has.
-
-    >>> plain_name("address.city"), plain_name("2nd")
-    ('address_city', '_2nd')
-    """
-    text = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in column)
-    return text if text[:1].isalpha() or text[:1] == "_" else f"_{text}"
-
-
 def checks_in(properties: Mapping[str, str]) -> tuple[Check, ...]:
     """The checks that these table properties record, by name. Raises `UnsupportedFeature` for one that cannot be
     read.

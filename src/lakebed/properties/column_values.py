@@ -7,7 +7,11 @@ from collections.abc import Mapping
 
 from lakebed.expressions.base import quote_name
 from lakebed.model import DEFAULT_PREFIX, GENERATED_PREFIX
-from lakebed.properties.checks import Check, plain_name
+from lakebed.properties.checks import Check
+
+# Letters of a column that go into the name of its check.
+_NAME_LETTERS = 100
+_END = "\n)"
 
 
 def expressions_in(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
@@ -37,12 +41,8 @@ def generated_checks(generated: Mapping[str, str]) -> tuple[Check, ...]:
     >>> print(generated_checks({"day": "CAST(ts AS DATE)"})[0])
     day_generated: `day` <=> (CAST(ts AS DATE)) (reject)
     """
-    checks: dict[str, Check] = {}
-    for column, text in generated.items():
-        name = number = f"{plain_name(column)[:100]}_generated"
-        while name in checks:
-            name = f"{number}_{len(checks)}"
+    return tuple(
         # the line break keeps a comment in the text from the parenthesis
-        end = "\n)" if "--" in text else ")"
-        checks[name] = Check(name, f"{quote_name(column)} <=> ({text}{end}", generates=column)
-    return tuple(checks.values())
+        Check(f"{name[:_NAME_LETTERS]}_generated", f"{quote_name(name)} <=> ({text}{_END if '--' in text else ')'}", generates=name)
+        for name, text in generated.items()
+    )

@@ -337,7 +337,9 @@ def _check_free(context: WriteContext, snapshot: Snapshot, change: ColumnChange,
         elif change.verb != "widen" and _meets(path, columns):
             raise SchemaConflict(
                 f"column {path} cannot be {_PAST[change.verb]}: the check {check.name} ({check.condition}) names it",
-                hint=f"drop the check first: t.checks.drop({check.name!r}), and add it again after the change",
+                hint=f"the generated column {check.generates!r} needs it as it is"
+                if check.generates
+                else f"drop the check first: t.checks.drop({check.name!r}), and add it again after the change",
                 context={"column": path, "check": check.name},
             )
     _check_default(snapshot.config, change, changed_schema, path)

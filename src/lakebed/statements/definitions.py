@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -33,6 +33,8 @@ from lakebed.table import Table
 PROVIDERS = ("LAKEBED", "HUDI")
 # Words that end a column's type.
 _AFTER_TYPE = ("NOT", "NULL", "COMMENT", "DEFAULT", "GENERATED", "FIRST", "AFTER", "PRIMARY", "UNIQUE")
+# Words that end the value after DEFAULT.
+_AFTER_DEFAULT = ("NOT", "NULL", "COMMENT", "GENERATED", "FIRST", "AFTER")
 _CREATE = (
     "write CREATE TABLE [IF NOT EXISTS] t (column type, ...) USING lakebed PARTITIONED BY (column) LOCATION 'uri'"
     " TBLPROPERTIES (primaryKey = 'column'), or AS SELECT in place of the columns"
@@ -106,7 +108,11 @@ class CreateTable:
         }
         if self.query is not None:
             return calls.load(self.uri, query(self.query), **arguments)
-        return calls.create(self.uri, pa.schema([column.field for column in self.columns]), **arguments)
+        values = {
+            "defaults": {column.name: column.default for column in self.columns if column.default},
+            "generated": {column.name: column.generated for column in self.columns if column.generated},
+        }
+        return calls.create(self.uri, pa.schema([column.field for column in self.columns]), **arguments, **values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,8 @@ class ColumnText:
     type: str
     comment: str = ""
     nullable: bool = True
+    default: str = ""
+    generated: str = ""
 
     @property
     def field(self) -> pa.Field:
@@ -225,6 +233,19 @@ class AlterChecks:
                 return checks.require(self.name)
             case "drop_required":
                 return checks.drop_required(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterDefault:
+    """ALTER COLUMN SET DEFAULT and DROP DEFAULT; `value` is None for the latter."""
+
+    table: Reference
+    column: str
+    value: str | None
+
+    def run(self, sources: Sources, query: Query) -> Any:
+        columns = table_of(sources, self.table).columns
+        return columns.drop_default(self.column) if self.value is None else columns.set_default(self.column, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +401,8 @@ class _Clauses:
 
 
 def _columns(cursor: CommandCursor, start: int, stop: int) -> tuple[ColumnText, ...]:
-    """The columns `name type [NOT NULL] [COMMENT 'text']` from token `start` up to token `stop`."""
+    """The columns `name type [NOT NULL] [COMMENT 'text'] [DEFAULT value | GENERATED ALWAYS AS (expression)]` from token
+    `start` up to token `stop`."""
     return tuple(_column(cursor, first, last)[0] for first, last in cursor.listed_with_types(start, stop))
 
 
@@ -393,7 +415,7 @@ def _column(cursor: CommandCursor, first: int, last: int) -> tuple[ColumnText, C
     while cursor.at < last and cursor.word not in _AFTER_TYPE:
         cursor.at += 1
     kind = cursor.text(begin, cursor.at, f"the type of column {name!r}")
-    nullable, comment, position = True, "", _Position()
+    nullable, comment, position, default, generated = True, "", _Position(), "", ""
     while cursor.at < last:
         if cursor.takes("NOT", "NULL"):
             nullable = False
@@ -401,11 +423,26 @@ def _column(cursor: CommandCursor, first: int, last: int) -> tuple[ColumnText, C
             nullable = True
         elif not comment and cursor.takes("COMMENT"):
             comment = str(cursor.literal("the comment"))
+        elif not default and cursor.takes("DEFAULT"):
+            default = _default(cursor, last)
+        elif not generated and cursor.takes("GENERATED", "ALWAYS", "AS"):
+            if cursor.word != "(":
+                raise cursor.wrong(cursor.at, f"GENERATED ALWAYS AS takes (expression), column {name!r}")
+            generated = cursor.text(*cursor.enclosed("the expression"), "the expression")
         elif not position.read(cursor):
             raise cursor.wrong(cursor.at, f"column {name!r} cannot have {cursor.word or 'this'}")
     cursor.at = after
-    change = ColumnChange("add", name, kind, after=position.after, first=position.first, comment=comment or None)
-    return ColumnText(name, kind, comment, nullable), change
+    added = replace(position.change(name), type=kind, comment=comment or None, default=default or None)
+    return ColumnText(name, kind, comment, nullable, default, generated), added
+
+
+def _default(cursor: CommandCursor, last: int) -> str:
+    """The value after DEFAULT, up to the next part of a column or up to token `last`."""
+    start, depth = cursor.at, 0
+    while cursor.at < last and (cursor.at == start or depth or cursor.word not in _AFTER_DEFAULT):
+        depth += {"(": 1, ")": -1}.get(cursor.word, 0)
+        cursor.at += 1
+    return cursor.text(start, cursor.at, "the default")
 
 
 @dataclass
@@ -414,6 +451,10 @@ class _Position:
 
     first: bool = False
     after: str | None = None
+
+    def change(self, name: str) -> ColumnChange:
+        """The change that adds a column here."""
+        return ColumnChange("add", name, after=self.after, first=self.first)
 
     def read(self, cursor: CommandCursor) -> bool:
         """Read a position if one comes next; returns whether one does."""
@@ -469,8 +510,8 @@ def _alter(cursor: CommandCursor, table: Reference) -> Command:
     return AlterColumns(table, changes)
 
 
-def _constraint(cursor: CommandCursor, table: Reference) -> AlterChecks | None:
-    """The change of checks that comes next in an ALTER TABLE; None, with the cursor where it was, if another change
+def _constraint(cursor: CommandCursor, table: Reference) -> AlterChecks | AlterDefault | None:
+    """The change of checks or of a default that comes next in an ALTER TABLE; None, with the cursor where it was, if another change
     does."""
     start = cursor.at
     if cursor.takes("ADD", "CONSTRAINT"):
@@ -492,6 +533,11 @@ def _constraint(cursor: CommandCursor, table: Reference) -> AlterChecks | None:
         if verb and cursor.takes("NOT", "NULL"):
             cursor.end()
             return AlterChecks(table, "require" if verb == "SET" else "drop_required", column)
+        if verb and cursor.takes("DEFAULT"):
+            value = cursor.text(cursor.at, cursor.stop, "the default") if verb == "SET" else None
+            cursor.at = cursor.stop if verb == "SET" else cursor.at
+            cursor.end()
+            return AlterDefault(table, column, value)
     cursor.at = start
     return None
 
@@ -505,6 +551,8 @@ def _column_changes(cursor: CommandCursor) -> Iterator[ColumnChange]:
             text, change = _column(cursor, start, stop)
             if not text.nullable:
                 raise cursor.wrong(start, "a column that is added is null in the rows that there are")
+            if text.generated:
+                raise cursor.wrong(start, "a column that is added is not generated: the rows that there are lack it,")
             yield change
         cursor.at = max(cursor.at, last)
     elif cursor.takes("DROP"):
@@ -564,7 +612,8 @@ def _apply(table: Table, change: ColumnChange) -> Any:
     columns = table.columns
     match change.verb:
         case "add":
-            return columns.add(change.column, change.type, change.after, change.comment, first=change.first)
+            place = {"after": change.after, "first": change.first}
+            return columns.add(change.column, change.type, comment=change.comment, default=change.default, **place)
         case "drop":
             return columns.drop(change.column)
         case "rename":
