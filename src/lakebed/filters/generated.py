@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +13,7 @@ import pyarrow.types as pt
 from lakebed.errors import InvalidOption, LakebedError
 from lakebed.filters.coercion import SparkOnly, parse_zone
 from lakebed.filters.predicates import Call, Column, Compare, In, Literal, Node, Operator, Value, conjuncts
-from lakebed.filters.sql import ConditionReader, has_odd_escapes, parse_tree, value_to_arrow
+from lakebed.filters.sql import ConditionReader, has_odd_escapes, parse_tree
 from lakebed.merge.clauses import evaluate
 from lakebed.schema.assignment import DATA, check_fits, in_column, project_incoming
 
@@ -61,8 +60,7 @@ def generated_column(name: str, text: str, schema: pa.Schema, others: Sequence[s
     >>> generated_column("day", "CAST(ts AS DATE)", schema).columns
     ('ts',)
     """
-    field, (reader, tree, expression, kind) = schema.field(name), _read(name, text, schema)
-    columns = reader.names(tree)
+    field, (value, columns) = schema.field(name), _read(name, text, schema)
     wrong = next((column for column in columns if column == name or column in others), None)
     if wrong is not None or not columns:
         reason = "names no column" if wrong is None else f"names {wrong}, which is generated itself"
@@ -71,38 +69,35 @@ def generated_column(name: str, text: str, schema: pa.Schema, others: Sequence[s
             hint="give an expression over other columns, such as CAST(ts AS DATE); a constant is a default",
             context={"column": name},
         )
-    check_fits(kind, field, DATA, text=text)
+    check_fits(value.type, field, DATA, text=text)
     sources = pa.schema([schema.field(column).with_nullable(True) for column in columns])
-    return GeneratedColumn(field, text, sources, expression, _source(reader, tree))
+    return GeneratedColumn(field, text, sources, value.to_arrow(), _source(value))
 
 
 def type_of_expression(name: str, text: str, schema: pa.Schema) -> pa.DataType:
     """The type of the values of a generated column of rows with these columns, which need not have it."""
-    return _read(name, text, schema)[-1]
+    return _read(name, text, schema)[0].type
 
 
-def _read(name: str, text: str, schema: pa.Schema) -> tuple[ConditionReader, Any, pc.Expression, pa.DataType]:
-    """The expression of a generated column: its reader, as it is parsed, for Arrow, and its type."""
+def _read(name: str, text: str, schema: pa.Schema) -> tuple[Value, tuple[str, ...]]:
+    """The expression of a generated column, and the columns that it names."""
     tree = parse_tree(text, f"{_LABEL} {name}", "expression")
     reader = ConditionReader(schema, parse_zone(ZONE))
     try:
         if has_odd_escapes(text):
             raise SparkOnly("a backslash escape in a string")
-        return reader, tree, *value_to_arrow(reader, tree)
+        return reader.values.read(tree), reader.names(tree)
     except SparkOnly as reason:
         raise InvalidOption(
             f"the {_LABEL} {name} ({text}) runs on Spark only, or has another value at another time: {reason}",
-            hint="write it in simpler SQL: each process that writes the table evaluates it, also without Spark",
+            hint="write it in simpler SQL, a condition as CASE WHEN ... THEN true ELSE false END: each process that writes"
+            " the table evaluates it, also without Spark",
             context={"column": name},
         ) from None
 
 
-def _source(reader: ConditionReader, tree: Any) -> Column | None:
+def _source(value: Value) -> Column | None:
     """The column of which an expression is a function that keeps the order of values; None for any other expression."""
-    try:
-        value: Value = reader.values.read(tree)
-    except SparkOnly:
-        return None
     while isinstance(value, Call):
         inner = value.args[0] if len(value.args) == 1 else None
         if inner is None or not (value.name in _MONOTONE or (value.name == "cast" and _keeps_order(inner, value.type))):

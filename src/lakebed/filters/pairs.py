@@ -18,17 +18,16 @@ from sqlglot import exp
 
 from lakebed.errors import InvalidOption
 from lakebed.filters.coercion import SparkOnly, parse_zone
+from lakebed.filters.predicates import Opaque, node_to_arrow, walk
 from lakebed.filters.sql import (
     ConditionReader,
     SparkText,
-    condition_to_arrow,
     edits_of_constants,
     has_odd_escapes,
     outside_parentheses,
     parse_tree,
     plain_words,
     too_deep,
-    value_to_arrow,
 )
 from lakebed.filters.text import quote_name
 from lakebed.model import DERIVED
@@ -215,7 +214,7 @@ class PairReader:
         try:
             if has_odd_escapes(text):
                 raise SparkOnly("a backslash escape in a string")
-            arrow, kind = condition_to_arrow(reader, tree) if is_condition else value_to_arrow(reader, tree)
+            arrow, kind = _condition(reader, tree) if is_condition else _value(reader, tree)
         except SparkOnly as reason:
             return PairExpression(text, target, source, spark, reason=str(reason))
         return PairExpression(text, expression.target, expression.source, spark, arrow, kind)
@@ -285,6 +284,24 @@ class PairReader:
             hint=unknown_in_sql(name, names, text),
             context={"column": name, "nearest": nearest_name(name, names), "text": text},
         )
+
+
+def _condition(reader: ConditionReader, tree: Any) -> tuple[pc.Expression, pa.DataType]:
+    node = reader.node(tree)
+    for part in walk(node):
+        if isinstance(part, Opaque):
+            raise SparkOnly(part.reason)
+    return node_to_arrow(node), pa.bool_()
+
+
+def _value(reader: ConditionReader, tree: Any) -> tuple[pc.Expression, pa.DataType]:
+    try:
+        value = reader.values.read(tree)
+    except SparkOnly:
+        if not isinstance(tree, exp.Predicate | exp.Connector | exp.Not | exp.Paren):
+            raise
+        return _condition(reader, tree)
+    return value.to_arrow(), value.type
 
 
 def conjunct_texts(text: str) -> list[str]:

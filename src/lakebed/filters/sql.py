@@ -42,7 +42,6 @@ from lakebed.filters.predicates import (
     Or,
     Predicate,
     combine,
-    node_to_arrow,
     node_to_spark,
     walk,
 )
@@ -477,27 +476,6 @@ class ConditionReader:
         """The table's columns that an expression names, each once."""
         columns = [self.values.resolve(column.parts[0].name, self.values.schema) for column in e.find_all(exp.Column)]
         return tuple(dict.fromkeys([column.name for column in columns]))
-
-
-def condition_to_arrow(reader: ConditionReader, tree: Any) -> tuple[pc.Expression, pa.DataType]:
-    """A parsed condition as an Arrow expression, and its type. Raises `SparkOnly` for one that only Spark evaluates."""
-    node = reader.node(tree)
-    for part in walk(node):
-        if isinstance(part, Opaque):
-            raise SparkOnly(part.reason)
-    return node_to_arrow(node), pa.bool_()
-
-
-def value_to_arrow(reader: ConditionReader, tree: Any) -> tuple[pc.Expression, pa.DataType]:
-    """A parsed value, which may be a condition, as an Arrow expression, and its type. Raises `SparkOnly` for one that
-    only Spark evaluates."""
-    try:
-        value = reader.values.read(tree)
-    except SparkOnly:
-        if not isinstance(tree, exp.Predicate | exp.Connector | exp.Not | exp.Paren):
-            raise
-        return condition_to_arrow(reader, tree)
-    return value.to_arrow(), value.type
 
 
 def _flatten(e: Expression) -> list[Expression]:

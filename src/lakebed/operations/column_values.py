@@ -14,9 +14,12 @@ from lakebed.engine.base import Rows, Task
 from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
 from lakebed.filters.coercion import constant_text
 from lakebed.filters.generated import ZONE, GeneratedColumn, generated_column, type_of_expression
+from lakebed.filters.predicates import Literal
 from lakebed.filters.sql import constant_of
 from lakebed.merge.rules import MergeRules
+from lakebed.operations.checks import condition_of
 from lakebed.operations.context import WriteContext, schema_for_write
+from lakebed.properties.column_values import generated_checks
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import MAX_PRECISION, normalise
 from lakebed.schema.assignment import Rule, check_fits, in_column
@@ -65,17 +68,21 @@ def default_value(text: str, field: pa.Field) -> pa.Scalar:
     >>> default_value("1 + 1", pa.field("seats", pa.int64())).as_py()
     2
     """
-    try:
-        constant = constant_of(text, ZONE)
-    except InvalidOption as error:
-        raise InvalidOption(
-            f"the default {text!r} of column {field.name!r} is not a constant: {error.message}",
-            hint="give a constant, current_timestamp() or current_date(); a value that follows from other columns of"
-            " the row is a generated column: GENERATED ALWAYS AS (expression)",
-            context={"column": field.name, "default": text},
-        ) from error
+    constant = _constant(field.name, text)
     check_fits(constant.type, field, _CONSTANTS, text=text)
     return in_column(pa.array([constant.value], constant.type), field, _CONSTANTS)[0]
+
+
+def _constant(column: str, text: str) -> Literal:
+    try:
+        return constant_of(text, ZONE)
+    except InvalidOption as error:
+        raise InvalidOption(
+            f"the default {text!r} of column {column!r} is not a constant: {error.message}",
+            hint="give a constant, current_timestamp() or current_date(); a value that follows from other columns of"
+            " the row is a generated column: GENERATED ALWAYS AS (expression)",
+            context={"column": column, "default": text},
+        ) from error
 
 
 def default_values(config: TableConfig, schema: pa.Schema) -> dict[str, pa.Scalar]:
@@ -167,11 +174,12 @@ def with_value_columns(schema: pa.Schema, defaults: Mapping[str, Any], generated
     """
     if not len(schema):
         return schema
-    types = {name: constant_of(sql_of(value), ZONE).type for name, value in defaults.items()}
-    types |= {name: type_of_expression(name, sql_of(value), schema) for name, value in generated.items()}
     known = {name.lower() for name in schema.names}
-    new = pa.schema([(name, kind) for name, kind in types.items() if name.lower() not in known])
-    return pa.schema([*schema, *normalise(new)], schema.metadata)
+    constants = {name: sql_of(value) for name, value in defaults.items() if name.lower() not in known}
+    computed = {name: sql_of(value) for name, value in generated.items() if name.lower() not in known}
+    types = {name: _constant(name, text).type for name, text in constants.items()}
+    types |= {name: type_of_expression(name, text, schema) for name, text in computed.items()}
+    return pa.schema([*schema, *normalise(pa.schema(types))], schema.metadata)
 
 
 def check_new_values(
@@ -198,6 +206,8 @@ def check_new_values(
         default_value(text, schema.field(name))
     for name, text in named_generated.items():
         generated_column(name, text, schema, [other for other in named_generated if other != name])
+    for check in generated_checks(named_generated):
+        condition_of(check, schema)
     if texts != [{}, {}] and not MergeRules.of_table(config).picks_winners:
         raise UnsupportedFeature(
             f"table {config.name!r} merges two rows of a key into a third, which a default or a generated column of one"
