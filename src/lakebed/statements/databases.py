@@ -179,6 +179,7 @@ class DescribeTable:
         table = table_of(sources, self.table)
         properties = table.properties
         rows = [(f.name, spark_type(f.type), (f.metadata or {}).get(b"comment", b"").decode()) for f in table.schema]
+        values = [(c.name, c.default, c.generated) for c in table.columns if c.default or c.generated]
         partitions = [name for name in properties.get("hoodie.table.partition.fields", "").split(",") if name]
         last = table.timeline.last
         facts = {
@@ -196,6 +197,9 @@ class DescribeTable:
         if self.is_extended:
             rows += [("", "", ""), ("# Detailed Table Information", "", "")]
             rows += [(name, value, "") for name, value in facts.items()]
+            for name, default, expression in values:
+                is_default = f"DEFAULT {default}" if default else f"GENERATED ALWAYS AS ({expression})"
+                rows.append((f"Column {name}", is_default, ""))
         columns = dict(zip(("col_name", "data_type", "comment"), zip(*rows, strict=True), strict=True))
         return rows_of(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])), sources)
 
