@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -39,6 +40,9 @@ _CREATE = (
     "write CREATE TABLE [IF NOT EXISTS] t (column type, ...) USING lakebed PARTITIONED BY (column) LOCATION 'uri'"
     " TBLPROPERTIES (primaryKey = 'column'), or AS SELECT in place of the columns"
 )
+_CLONE = "write CREATE TABLE [IF NOT EXISTS] t SHALLOW CLONE other, or DEEP CLONE other, with LOCATION 'uri'"
+# The words of such a CREATE are among the first: CREATE OR REPLACE TABLE IF NOT EXISTS catalog.db.table SHALLOW CLONE.
+_CLONE_WITHIN = 16
 _DROP = "write DROP TABLE [IF EXISTS] t"
 _TRUNCATE = "write TRUNCATE TABLE t, or TRUNCATE TABLE t PARTITION (column = value)"
 _ALTER = (
@@ -91,15 +95,9 @@ class CreateTable:
     if_not_exists: bool = False
 
     def run(self, sources: Sources, query: Query) -> Table:
-        if self.uri is None:
-            raise InvalidOption(
-                f"the CREATE names the table {self.table.name!r}, and nothing says where it is to be",
-                hint=f"give LOCATION 'uri', tables={{{self.table.name!r}: 'uri'}}, or name it lakebed.`uri`",
-                context={"table": self.table.name},
-            )
-        calls = sources.calls
-        if self.if_not_exists and calls.exists(self.uri):
-            return sources.opened(self.uri)
+        calls, uri = sources.calls, _new_uri(self.table, self.uri)
+        if self.if_not_exists and calls.exists(uri):
+            return sources.opened(uri)
         arguments = {
             **self.arguments,
             "partition_by": list(self.partition_by),
@@ -107,12 +105,40 @@ class CreateTable:
             "spark": sources.session,
         }
         if self.query is not None:
-            return calls.load(self.uri, query(self.query), **arguments)
+            return calls.load(uri, query(self.query), **arguments)
         values = {
             "defaults": {column.name: column.default for column in self.columns if column.default},
             "generated": {column.name: column.generated for column in self.columns if column.generated},
         }
-        return calls.create(self.uri, pa.schema([column.field for column in self.columns]), **arguments, **values)
+        return calls.create(uri, pa.schema([column.field for column in self.columns]), **arguments, **values)
+
+
+@dataclass(frozen=True, slots=True)
+class CloneTable:
+    """CREATE TABLE CLONE: creates a table with the rows of another one, without or with a copy of them."""
+
+    table: Reference
+    uri: str | None
+    source: Reference
+    deep: bool
+    if_not_exists: bool = False
+
+    def run(self, sources: Sources, query: Query) -> Table:
+        uri = _new_uri(self.table, self.uri)
+        if self.if_not_exists and sources.calls.exists(uri):
+            return sources.opened(uri)
+        return table_of(sources, self.source).clone(uri, deep=self.deep)
+
+
+def _new_uri(table: Reference, uri: str | None) -> str:
+    """The URI of a table that is created. Raises `InvalidOption` where nothing says it."""
+    if uri is None:
+        raise InvalidOption(
+            f"the CREATE names the table {table.name!r}, and nothing says where it is to be",
+            hint=f"give LOCATION 'uri', tables={{{table.name!r}: 'uri'}}, or name it lakebed.`uri`",
+            context={"table": table.name},
+        )
+    return uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,10 +313,12 @@ def is_hudi_table_of_spark(statement: Statement) -> bool:
     return table is not None and not (table.in_database or table.is_uri)
 
 
-def _create(cursor: CommandCursor) -> CreateTable | None:
+def _create(cursor: CommandCursor) -> CreateTable | CloneTable | None:
     statement = cursor.statement
     if "TABLE" not in (statement.word(1), statement.word(2), statement.word(3)):
         return None
+    if any(words in (("SHALLOW", "CLONE"), ("DEEP", "CLONE")) for words in pairwise(statement.words[:_CLONE_WITHIN])):
+        return _clone(cursor)
     if cursor.sources.session is None:
         cursor.check_parentheses()
     if provider_of(statement) not in PROVIDERS:
@@ -324,6 +352,32 @@ def _create(cursor: CommandCursor) -> CreateTable | None:
     return CreateTable(
         table, uri, columns, clauses.partition_by, clauses.arguments, clauses.properties, query, if_not_exists
     )
+
+
+def _clone(cursor: CommandCursor) -> CloneTable:
+    """CREATE TABLE [IF NOT EXISTS] new {SHALLOW | DEEP} CLONE table [LOCATION 'uri']."""
+    cursor.form = _CLONE
+    cursor.needs("CREATE")
+    if cursor.takes("OR", "REPLACE"):
+        raise cursor.wrong(1, "OR REPLACE is not possible, and a DROP TABLE has to come first,")
+    cursor.needs("TABLE")
+    if_not_exists = cursor.takes("IF", "NOT", "EXISTS")
+    table = cursor.reference()
+    kind = cursor.takes_one("SHALLOW", "DEEP")
+    if not kind:
+        raise cursor.wrong(cursor.at, "SHALLOW CLONE or DEEP CLONE is missing")
+    cursor.needs("CLONE")
+    at = cursor.at
+    source = cursor.target()
+    if source.as_of is not None:
+        raise cursor.wrong(at, "a clone has the rows that the table has now, and AS OF is not possible,")
+    location = cursor.literal("LOCATION") if cursor.takes("LOCATION") else None
+    cursor.end()
+    name = cursor.sources.new_name(table)
+    if name is not None and location is not None:
+        raise cursor.wrong(0, f"the table {name} of the warehouse has its place by its name: leave LOCATION out")
+    uri = location or name or cursor.sources.uri_of(table)
+    return CloneTable(table, uri, source, kind == "DEEP", if_not_exists)
 
 
 @dataclass
