@@ -17,6 +17,7 @@ from lakebed.services.columns import ColumnsChanged, change_columns, set_default
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import EntriesView
 from lakebed.timeline.schema_versions import comments_of
+from lakebed.wording import Printed
 
 _SCHEMA = pa.schema(
     [
@@ -30,10 +31,13 @@ _SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnFacts:
-    """A column of a table: its name, its type by its SQL name, whether it may be null, its comment, its default, and the
-    expression by which it is generated (each empty if it has none)."""
+@dataclass(frozen=True, repr=False)
+class ColumnFacts(Printed):
+    """A column of a table. Prints in a line.
+
+    `type` is its SQL name, `nullable` whether it may be null. `comment`, `default` and `generated`, the expression by
+    which it is generated, are empty if it has none.
+    """
 
     name: str
     type: str
@@ -41,6 +45,12 @@ class ColumnFacts:
     comment: str
     default: str = ""
     generated: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"{self.name} {self.type}", "" if self.nullable else "NOT NULL"]
+        parts += [f"DEFAULT {self.default}" if self.default else ""]
+        parts += [f"GENERATED ALWAYS AS ({self.generated})" if self.generated else ""]
+        return " ".join(filter(None, parts))
 
 
 @public_methods_check_arguments
@@ -65,8 +75,8 @@ class ColumnsView(EntriesView[ColumnFacts]):
         return self._opened.steadily(_facts)
 
     def to_arrow(self) -> pa.Table:
-        """A table with the columns name, type, nullable, comment, default, generated. Fields inside a struct that have a comment follow
-        their column.
+        """A table with the columns name, type, nullable, comment, default, generated. Fields inside a struct that have a
+        comment follow their column.
 
         >>> t.columns.to_arrow().column("name").to_pylist()
         ['id', 'city', 'fare', 'ts']
@@ -99,8 +109,8 @@ class ColumnsView(EntriesView[ColumnFacts]):
     def set_default(self, name: str, value: Any, *, options: Mapping[str, Any] | None = None) -> ColumnFacts:
         """Set the value that a column gets in rows of a write that lacks the column. Returns the column.
 
-        `value` is a constant of Spark SQL ("0", "'unknown'", "current_timestamp()": one value for a write), or a number,
-        a date or another Python constant. A column that a write has keeps its nulls. Partial rows and updates leave the
+        `value` is a constant of Spark SQL ("0", "'unknown'", "current_timestamp()": one value for a write), or a
+        number, a date or another Python constant. A column that a write has keeps its nulls. Partial rows and updates leave the
         values of stored rows that they do not name; rows of new keys get the default. Stored rows are left as they are.
 
         Raises `InvalidOption` for a text that is not a constant, and `SchemaConflict` for a type that the column does

@@ -16,7 +16,9 @@ import sqlglot
 import lakebed
 from support.sampling import so_many, today
 
-SCHEMA = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "n": pa.int32(), "x": pa.float64(), "word": pa.string()})
+SCHEMA = pa.schema(
+    {"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "n": pa.int32(), "x": pa.float64(), "word": pa.string()}
+)
 TIMES = ["CAST(ts AS DATE)", "date_trunc('month', ts)", "date_trunc('hour', ts)", "year(ts)", "month(ts)"]
 VALUES = [
     "upper(word)",
@@ -57,7 +59,9 @@ def plain(rows: pa.Table) -> pa.Table:
 
 
 def by_duckdb(rows: pa.Table, expressions: dict[str, str]) -> list[tuple[Any, ...]]:
-    texts = [f"CAST({sqlglot.transpile(text, read='spark', write='duckdb')[0]} AS VARCHAR)" for text in expressions.values()]
+    texts = [
+        f"CAST({sqlglot.transpile(text, read='spark', write='duckdb')[0]} AS VARCHAR)" for text in expressions.values()
+    ]
     connection = duckdb.connect()
     connection.register("given", plain(rows))
     return connection.execute(f"SELECT id, {', '.join(texts)} FROM given ORDER BY id").fetchall()
@@ -88,7 +92,9 @@ def test_duckdb_agrees_with_stored_generated_columns(seed: int, tmp_path: Path) 
         rows = random_rows(dice, list(range(12)))
         table.upsert(rows)
         assert stored(table, expressions) == by_duckdb(rows, expressions), expressions
-        table.update({"n": "n + 1", "x": "x - 1", "ts": "ts + interval 40 days", "word": "concat(word, 'q')"}, where="id < 8")
+        table.update(
+            {"n": "n + 1", "x": "x - 1", "ts": "ts + interval 40 days", "word": "concat(word, 'q')"}, where="id < 8"
+        )
         now = table.scan(SCHEMA.names).to_arrow()
         assert stored(table, expressions) == by_duckdb(now, expressions), expressions
         moment = dt.datetime(2025, 12, dice.randint(1, 28), dice.randint(0, 23))
@@ -96,6 +102,8 @@ def test_duckdb_agrees_with_stored_generated_columns(seed: int, tmp_path: Path) 
             where = f"ts {sign} TIMESTAMP '{moment}'"
             connection = duckdb.connect()
             connection.register("given", plain(now))
-            expected = connection.execute(f"SELECT id FROM given WHERE ts {sign} TIMESTAMP '{moment}' ORDER BY id").fetchall()
+            expected = connection.execute(
+                f"SELECT id FROM given WHERE ts {sign} TIMESTAMP '{moment}' ORDER BY id"
+            ).fetchall()
             found = sorted(table.scan(["id"], where=where).to_arrow().column("id").to_pylist())
             assert found == [id for (id,) in expected], (where, expressions)

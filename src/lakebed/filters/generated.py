@@ -90,8 +90,8 @@ def _read(name: str, text: str, schema: pa.Schema) -> tuple[Value, tuple[str, ..
     except SparkOnly as reason:
         raise InvalidOption(
             f"the {_LABEL} {name} ({text}) runs on Spark only, or has another value at another time: {reason}",
-            hint="write it in simpler SQL, a condition as CASE WHEN ... THEN true ELSE false END: each process that writes"
-            " the table evaluates it, also without Spark",
+            hint="write it in simpler SQL, a condition as CASE WHEN ... THEN true ELSE false END: each process that"
+            " writes the table evaluates it, also without Spark",
             context={"column": name},
         ) from None
 

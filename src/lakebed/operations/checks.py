@@ -84,9 +84,9 @@ def row_checks(
         lacking = [name for name in row_check.columns if name in absent]
         if not lacking:
             compiled.append(row_check)
-        elif changed is not None and changed.isdisjoint(row_check.columns):
+        elif check.on_failure == "warn" or (changed is not None and changed.isdisjoint(row_check.columns)):
             continue
-        elif check.on_failure == "warn" or (check.generates and len(lacking) == len(row_check.columns)):
+        elif check.generates and len(lacking) == len(row_check.columns):
             continue
         elif len(lacking) < len(row_check.columns):
             present = [name for name in row_check.columns if name not in absent]

@@ -158,8 +158,8 @@ def _looked_up(context: WriteContext, verb: AnyDelete) -> tuple[AnyDelete, int |
 
 
 def _has_no_files(context: WriteContext, keys: pa.Table) -> bool:
-    """Whether the table has no file for the buckets of these keys, which are in memory. Writers that do not wait for one
-    another delete what they did not see, too."""
+    """Whether the table has no file for the buckets of these keys, which are in memory. It is false for writers that do
+    not wait for one another: they delete what they did not see, too."""
     hashing, snapshot = context.index.hashing, context.opened
     locations = None if hashing is None or context.is_non_blocking else hashing.key_locations(snapshot)
     if locations is None or not keys.num_rows:

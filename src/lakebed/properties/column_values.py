@@ -43,6 +43,10 @@ def generated_checks(generated: Mapping[str, str]) -> tuple[Check, ...]:
     """
     return tuple(
         # the line break keeps a comment in the text from the parenthesis
-        Check(f"{name[:_NAME_LETTERS]}_generated", f"{quote_name(name)} <=> ({text}{_END if '--' in text else ')'}", generates=name)
+        Check(
+            f"{name[:_NAME_LETTERS]}_generated",
+            f"{quote_name(name)} <=> ({text}{_END if '--' in text else ')'}",
+            generates=name,
+        )
         for name, text in generated.items()
     )

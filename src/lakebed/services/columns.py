@@ -195,7 +195,7 @@ def set_default(context: WriteContext, column: str, value: Any) -> str:
     """Record the default of a column, or remove it for None. Returns the column in the table's spelling. Stored rows
     are left as they are.
 
-    Raises `SchemaConflict` for an unknown column or one that is generated or in the key, and `InvalidOption` for a value
+    Raises `SchemaConflict` for an unknown column or one that is generated or in the key, `InvalidOption` for a value
     that is not a constant, or for None where the column has no default.
     """
     storage, snapshot = context.storage, open_again(context.storage, context.config)
@@ -203,7 +203,7 @@ def set_default(context: WriteContext, column: str, value: Any) -> str:
     config, schema = snapshot.config, snapshot.schema
     if name in config.generated:
         raise SchemaConflict(
-            f"column {name!r} of table {config.name!r} is generated: each row has the value of {config.generated[name]}",
+            f"column {name!r} of table {config.name!r} is generated: it has the value of {config.generated[name]}",
             hint="a generated column needs no default",
             context={"column": name},
         )

@@ -162,8 +162,8 @@ def _refused(config: TableConfig, name: str) -> InvalidOption:
     if name.startswith((DEFAULT_PREFIX, GENERATED_PREFIX)):
         return InvalidOption(
             f"{name} is an expression of a column of table {config.name!r}, and no setting",
-            hint="t.columns.set_default(name, value) and t.columns.drop_default(name) change defaults; generated columns"
-            " are given when a table is created",
+            hint="t.columns.set_default(name, value) and t.columns.drop_default(name) change defaults; generated"
+            " columns are given when a table is created",
             context={"option": name},
         )
     if name in config.properties or name.startswith("lakebed.index."):

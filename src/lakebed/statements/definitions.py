@@ -565,8 +565,8 @@ def _alter(cursor: CommandCursor, table: Reference) -> Command:
 
 
 def _constraint(cursor: CommandCursor, table: Reference) -> AlterChecks | AlterDefault | None:
-    """The change of checks or of a default that comes next in an ALTER TABLE; None, with the cursor where it was, if another change
-    does."""
+    """The change of checks or of a default that comes next in an ALTER TABLE; None, with the cursor where it was, if
+    another change does."""
     start = cursor.at
     if cursor.takes("ADD", "CONSTRAINT"):
         name = cursor.name("constraint")
@@ -666,8 +666,8 @@ def _apply(table: Table, change: ColumnChange) -> Any:
     columns = table.columns
     match change.verb:
         case "add":
-            place = {"after": change.after, "first": change.first}
-            return columns.add(change.column, change.type, comment=change.comment, default=change.default, **place)
+            name, comment, default = change.column, change.comment, change.default
+            return columns.add(name, change.type, change.after, comment, first=change.first, default=default)
         case "drop":
             return columns.drop(change.column)
         case "rename":

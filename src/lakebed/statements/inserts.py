@@ -153,7 +153,7 @@ def _replaced(table: Table, config: TableConfig, rows: Any, condition: str) -> W
     lacking = [name for name in (*config.partition_fields, *config.ordering_fields) if name not in new]
     if lacking:
         raise UnsupportedFeature(
-            f"INSERT ... REPLACE WHERE compares {lacking[0]!r} with stored rows, and the query leaves it to its expression",
+            f"INSERT ... REPLACE WHERE compares {lacking[0]!r} with stored rows, and the query leaves it to the table",
             hint="select the column as well, with the value of its expression",
             context={"column": lacking[0]},
         )

@@ -96,7 +96,7 @@ def test_new_keys_of_partial_rows_get_generated_values_of_defaults(tmp_path: Pat
 def test_partial_rows_with_some_sources_of_a_generated_column_are_refused(tmp_path: Path) -> None:
     t = made(tmp_path, generated={"total": "fare * n"})
     t.upsert({"id": [1], "ts": [at(1)], "n": [4]})
-    with pytest.raises(SchemaConflict, match="total_generated.*Give fare, n together, or none of them"):
+    with pytest.raises(SchemaConflict, match=r"total_generated.*Give fare, n together, or none of them"):
         t.upsert({"id": [1], "n": [5]}, partial=True)
     t.upsert({"id": [1], "n": [5], "fare": [2.0]}, partial=True)
     t.update({"n": "n + 1"})
@@ -150,7 +150,9 @@ def test_the_current_time_is_one_value_for_a_write(tmp_path: Path) -> None:
     schema = pa.schema([*SCHEMA, ("seen", pa.timestamp("us", "UTC")), ("on", pa.date32())])
     t = made(tmp_path, schema=schema, defaults={"seen": "current_timestamp()", "on": "current_date()"})
     before = dt.datetime.now(UTC)
-    t.upsert({"id": list(range(1000)), "ts": [at(1)] * 1000, "n": [1] * 1000, "fare": [1.0] * 1000, "label": ["a"] * 1000})
+    t.upsert(
+        {"id": list(range(1000)), "ts": [at(1)] * 1000, "n": [1] * 1000, "fare": [1.0] * 1000, "label": ["a"] * 1000}
+    )
     seen = {(r["seen"], r["on"]) for r in rows_of(t)}
     assert len(seen) == 1
     ((moment, day),) = seen
@@ -206,7 +208,11 @@ def test_the_year_and_the_truncated_time_prune_too(tmp_path: Path) -> None:
         ({"defaults": {"n": "'x'"}}, SchemaConflict, "column 'n' is BIGINT"),
         ({"defaults": {"n": 1 << 70}}, (InvalidRecord, SchemaConflict), "n"),
         ({"defaults": {"n": object()}}, InvalidOption, "SQL text or a constant"),
-        ({"defaults": {"fare": 1}, "merge": "PartialUpdateAvroPayload", "ordering": "ts"}, UnsupportedFeature, "merges"),
+        (
+            {"defaults": {"fare": 1}, "merge": "PartialUpdateAvroPayload", "ordering": "ts"},
+            UnsupportedFeature,
+            "merges",
+        ),
     ],
 )
 def test_expressions_that_no_write_could_evaluate_are_refused(
@@ -220,9 +226,9 @@ def test_expressions_that_no_write_could_evaluate_are_refused(
 def test_columns_in_use_keep_their_names(tmp_path: Path) -> None:
     t = made(tmp_path)
     for change in (lambda: t.columns.rename("ts", "at"), lambda: t.columns.drop("ts"), lambda: t.columns.drop("day")):
-        with pytest.raises(SchemaConflict, match="day_generated.*'day' needs it"):
+        with pytest.raises(SchemaConflict, match=r"day_generated.*'day' needs it"):
             change()
-    with pytest.raises(SchemaConflict, match="has the default 0.5"):
+    with pytest.raises(SchemaConflict, match=r"has the default 0\.5"):
         t.columns.rename("fare", "price")
     t.columns.drop_default("fare")
     t.columns.rename("fare", "price")
@@ -272,9 +278,7 @@ def test_a_column_that_the_data_lacks_has_the_type_of_its_expression(tmp_path: P
         "n": pa.int32(),
         "day": pa.date32(),
     }
-    assert rows_of(t) == [
-        {"id": id, "ts": at(id), "city": "Oslo", "n": 7, "day": at(id).date()} for id in (1, 2)
-    ]
+    assert rows_of(t) == [{"id": id, "ts": at(id), "city": "Oslo", "n": 7, "day": at(id).date()} for id in (1, 2)]
 
 
 def test_data_of_a_wrong_type_is_refused_by_its_column(tmp_path: Path) -> None:
