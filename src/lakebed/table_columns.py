@@ -75,8 +75,8 @@ class ColumnsView(EntriesView[ColumnFacts]):
         return self._opened.steadily(_facts)
 
     def to_arrow(self) -> pa.Table:
-        """A table with the columns name, type, nullable, comment, default, generated. Fields inside a struct that have a
-        comment follow their column.
+        """A table with the columns name, type, nullable, comment, default, generated. Fields inside a struct that have
+        a comment follow their column.
 
         >>> t.columns.to_arrow().column("name").to_pylist()
         ['id', 'city', 'fare', 'ts']
@@ -110,8 +110,9 @@ class ColumnsView(EntriesView[ColumnFacts]):
         """Set the value that a column gets in rows of a write that lacks the column. Returns the column.
 
         `value` is a constant of Spark SQL ("0", "'unknown'", "current_timestamp()": one value for a write), or a
-        number, a date or another Python constant. A column that a write has keeps its nulls. Partial rows and updates leave the
-        values of stored rows that they do not name; rows of new keys get the default. Stored rows are left as they are.
+        number, a date or another Python constant. A column that a write has keeps its nulls. Partial rows and updates
+        leave the values of stored rows that they do not name; rows of new keys get the default. Stored rows are left as
+        they are.
 
         Raises `InvalidOption` for a text that is not a constant, and `SchemaConflict` for a type that the column does
         not take, a generated column and one of the key.

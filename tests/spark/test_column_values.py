@@ -22,7 +22,7 @@ def at(day: int) -> dt.datetime:
     return dt.datetime(2026, 1, day, 23, 30, tzinfo=dt.UTC)
 
 
-def made(spark: SparkSession, folder: Path, **words: Any) -> lakebed.Table:
+def new_table(spark: SparkSession, folder: Path, **words: Any) -> lakebed.Table:
     arguments: dict[str, Any] = {"defaults": {"fare": 0.5}, "generated": {"day": "CAST(ts AS DATE)"}, **words}
     return lakebed.create(str(folder / "t"), SCHEMA, key="id", partition_by="day", spark=spark, **arguments)
 
@@ -42,14 +42,14 @@ def row(id: int, day: int, fare: float | None, n: int | None) -> tuple[Any, ...]
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_rows_of_a_frame_get_their_values_in_the_tasks(spark: SparkSession, tmp_path: Path, verb: str) -> None:
-    t = made(spark, tmp_path)
+    t = new_table(spark, tmp_path)
     getattr(t, verb)(frame(spark, (1, at(1), 4), (2, at(2), None)), options=ON_SPARK)
     assert rows_of(t) == [row(1, 1, 0.5, 4), row(2, 2, 0.5, None)]
     assert sorted(t.partitions) == ["2026-01-01", "2026-01-02"]
 
 
 def test_a_frame_with_another_value_of_a_generated_column_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    t = made(spark, tmp_path)
+    t = new_table(spark, tmp_path)
     rows = frame(spark, (1, at(1), 4, at(3).date()), names="id bigint, ts timestamp, n bigint, day date")
     with pytest.raises(CheckFailed, match="day_generated"):
         t.upsert(rows, options=ON_SPARK)
@@ -60,7 +60,7 @@ def test_a_frame_with_another_value_of_a_generated_column_is_refused(spark: Spar
 def test_partial_rows_of_a_frame_give_defaults_to_new_keys_alone(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
-    t = made(spark, tmp_path, type=kind, index="simple")
+    t = new_table(spark, tmp_path, type=kind, index="simple")
     t.upsert({"id": [1], "ts": [at(1)], "n": [1], "fare": [None]})
     rows = frame(spark, (1, at(1)), (2, at(2)), names="id bigint, ts timestamp")
     t.upsert(rows, partial=True, options=ON_SPARK)
@@ -72,7 +72,7 @@ def test_partial_rows_of_a_frame_give_defaults_to_new_keys_alone(
 def test_a_merge_of_a_frame_computes_generated_columns_in_utc(
     spark: SparkSession, tmp_path: Path, on: str, zone: str
 ) -> None:
-    t = made(spark, tmp_path)
+    t = new_table(spark, tmp_path)
     t.upsert({"id": [1, 2], "ts": [at(1), at(2)], "n": [1, 1], "fare": [None, 3.0]})
     source = frame(spark, (2, at(2), 9), (3, at(3), 9))
     spark.conf.set("spark.sql.session.timeZone", zone)
@@ -89,7 +89,7 @@ def test_a_merge_of_a_frame_computes_generated_columns_in_utc(
 
 
 def test_an_update_on_spark_moves_rows_to_the_partition_of_their_new_day(spark: SparkSession, tmp_path: Path) -> None:
-    t = made(spark, tmp_path)
+    t = new_table(spark, tmp_path)
     t.upsert({"id": [1, 2], "ts": [at(1), at(2)], "n": [1, 1], "fare": [None, 3.0]})
     t.update({"ts": "ts + make_interval(0, 0, 0, 4)"}, where="id = 2", options=ON_SPARK)
     assert rows_of(t) == [row(1, 1, None, 1), row(2, 6, 3.0, 1)]
@@ -113,7 +113,7 @@ def test_statements_on_spark_leave_columns_to_the_table(spark: SparkSession, tmp
 
 
 def test_a_stream_gets_defaults_and_generated_columns(spark: SparkSession, tmp_path: Path) -> None:
-    t = made(spark, tmp_path)
+    t = new_table(spark, tmp_path)
     frame(spark, (1, at(1), 4)).write.parquet(str(tmp_path / "in"))
     stream = spark.readStream.schema("id bigint, ts timestamp, n bigint").parquet(str(tmp_path / "in"))
     query = (

@@ -100,16 +100,15 @@ def _source(value: Value) -> Column | None:
     """The column of which an expression is a function that keeps the order of values; None for any other expression."""
     while isinstance(value, Call):
         inner = value.args[0] if len(value.args) == 1 else None
-        if inner is None or not (value.name in _MONOTONE or (value.name == "cast" and _keeps_order(inner, value.type))):
+        if inner is None:
+            return None
+        kinds = inner.type, value.type
+        among_times = all(pt.is_timestamp(kind) or pt.is_date(kind) for kind in kinds)
+        is_cast = value.name == "cast" and (among_times or all(map(pt.is_integer, kinds)))
+        if not is_cast and value.name not in _MONOTONE:
             return None
         value = inner
     return value if isinstance(value, Column) and len(value.path) == 1 else None
-
-
-def _keeps_order(value: Value, to: pa.DataType) -> bool:
-    kind = value.type
-    is_time = (pt.is_timestamp(kind) or pt.is_date(kind)) and (pt.is_timestamp(to) or pt.is_date(to))
-    return is_time or (pt.is_integer(kind) and pt.is_integer(to))
 
 
 def implied_conditions(root: Node, columns: Sequence[GeneratedColumn]) -> list[Node]:

@@ -82,11 +82,11 @@ def row_checks(
     for check in checks:
         row_check = compiled_check(check, schema)
         lacking = [name for name in row_check.columns if name in absent]
+        if check.generates and len(lacking) == len(row_check.columns):
+            continue
         if not lacking:
             compiled.append(row_check)
         elif check.on_failure == "warn" or (changed is not None and changed.isdisjoint(row_check.columns)):
-            continue
-        elif check.generates and len(lacking) == len(row_check.columns):
             continue
         elif len(lacking) < len(row_check.columns):
             present = [name for name in row_check.columns if name not in absent]

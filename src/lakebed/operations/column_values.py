@@ -128,8 +128,6 @@ def filled(context: WriteContext, rows: Rows) -> Rows:
     columns of which they have all sources. Columns that the rows have are left as they are.
     """
     config, schema, engine = context.config, context.opened.schema, context.engine
-    if not config.defaults and not config.generated:
-        return rows
     incoming, partial = engine.schema(rows), context.settings.partial
     lacking = pa.schema([field for field in schema if field.name not in incoming.names])
     constants = {} if partial else default_values(config, lacking)
@@ -174,9 +172,9 @@ def with_value_columns(schema: pa.Schema, defaults: Mapping[str, Any], generated
     """
     if not len(schema):
         return schema
-    known = {name.lower() for name in schema.names}
-    constants = {name: sql_of(value) for name, value in defaults.items() if name.lower() not in known}
-    computed = {name: sql_of(value) for name, value in generated.items() if name.lower() not in known}
+    present = {name.lower() for name in schema.names}
+    constants = {name: sql_of(value) for name, value in defaults.items() if name.lower() not in present}
+    computed = {name: sql_of(value) for name, value in generated.items() if name.lower() not in present}
     types = {name: _constant(name, text).type for name, text in constants.items()}
     types |= {name: type_of_expression(name, text, schema) for name, text in computed.items()}
     return pa.schema([*schema, *normalise(pa.schema(types))], schema.metadata)
@@ -189,18 +187,18 @@ def check_new_values(
     an expression that a write could not evaluate, for a column of the key, and for a table that merges two rows of a
     key into a third."""
     texts: list[dict[str, str]] = []
-    for kind, given in (("default", defaults), ("expression", generated)):
-        named = {in_any_case(name, schema.names): sql_of(value) for name, value in given.items()}
+    for kind, values in (("default", defaults), ("expression", generated)):
+        named = {in_any_case(name, schema.names): sql_of(value) for name, value in values.items()}
         for name in named:
             _check_column(config, schema, name, kind)
         texts.append(named)
     named_defaults, named_generated = texts
-    both = named_defaults.keys() & named_generated.keys()
-    if both:
+    repeated = named_defaults.keys() & named_generated.keys()
+    if repeated:
         raise InvalidOption(
-            f"column {min(both)!r} cannot have a default and an expression",
+            f"column {min(repeated)!r} cannot have a default and an expression",
             hint="a generated column has a value in every row: leave the default out",
-            context={"column": min(both)},
+            context={"column": min(repeated)},
         )
     for name, text in named_defaults.items():
         default_value(text, schema.field(name))

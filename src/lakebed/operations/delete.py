@@ -135,16 +135,20 @@ def _looked_up(context: WriteContext, verb: AnyDelete) -> tuple[AnyDelete, int |
     if isinstance(verb, DeleteWhere):
         rows = verb.located(context, snapshot)
         found = engine.collect(rows)
-        return replace(verb, found=(snapshot, engine.from_arrow(found))), None if found.num_rows else 0
+        return replace(verb, found=(snapshot, engine.from_arrow(stored))), None if stored.num_rows else 0
     if isinstance(verb, DeleteRows):
         if not engine.has_at_hand(verb.rows):
             return verb, None
         keys = engine.collect(derive_keys(context, verb.rows, engine.schema(verb.rows), keep=[]))
     else:
         keys = verb.keys if isinstance(verb, DeleteHashed) else engine.collect(verb.keys)
-    is_blind = context.index.hashing is not None and context.config.table_type == "mor"
-    if is_blind and not isinstance(verb, DeleteKeys):
-        return verb, keys.num_rows if _has_no_files(context, keys) else None
+    hashing = context.index.hashing
+    if hashing is not None and context.config.table_type == "mor" and not isinstance(verb, DeleteKeys):
+        # nothing is stored where there is no file; writers that do not wait for others delete what they do not see, too
+        locations = None if context.is_non_blocking else hashing.key_locations(snapshot)
+        paths = pc.unique(keys.column(PARTITION_PATH)).to_pylist() if PARTITION_PATH in keys.column_names else None
+        files = locations and buckets_of_keys(snapshot.file_slices(paths), locations, keys.column(RECORD_KEY))
+        return verb, keys.num_rows if files == [] else None
     # a record index is asked for keys in all paths: one that has a row elsewhere counts as found
     is_searched = isinstance(verb, DeleteRows) and not context.index.is_global
     in_partitions = is_searched and RECORD_INDEX not in snapshot.config.metadata_partitions
@@ -155,17 +159,6 @@ def _looked_up(context: WriteContext, verb: AnyDelete) -> tuple[AnyDelete, int |
         if part.num_rows and pc.any(are_stored(snapshot, lookup)).as_py():
             return verb, None
     return verb, keys.num_rows
-
-
-def _has_no_files(context: WriteContext, keys: pa.Table) -> bool:
-    """Whether the table has no file for the buckets of these keys, which are in memory. It is false for writers that do
-    not wait for one another: they delete what they did not see, too."""
-    hashing, snapshot = context.index.hashing, context.opened
-    locations = None if hashing is None or context.is_non_blocking else hashing.key_locations(snapshot)
-    if locations is None or not keys.num_rows:
-        return False
-    paths = pc.unique(keys.column(PARTITION_PATH)).to_pylist() if PARTITION_PATH in keys.column_names else None
-    return not buckets_of_keys(snapshot.file_slices(paths), locations, keys.column(RECORD_KEY))
 
 
 def count_deletes(context: WriteContext, selector: Any) -> WriteResult:

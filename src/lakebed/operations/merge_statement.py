@@ -352,13 +352,13 @@ class _Binder:
         self, clause: ClauseText, column: GeneratedColumn, values: Mapping[str, PairExpression]
     ) -> PairExpression:
         """Null, and the columns of both sides from which the value of a generated column follows."""
-        given = [values[name] for name in column.columns if name in values]
+        set_values = [values[name] for name in column.columns if name in values]
         stays = [name for name in column.columns if name not in values] if clause.action == "update" else []
         kind = column.field.type
         return PairExpression(
             column.text,
-            tuple(dict.fromkeys([*stays, *(name for value in given for name in value.target)])),
-            tuple(dict.fromkeys(name for value in given for name in value.source)),
+            tuple(dict.fromkeys([*stays, *(name for value in set_values for name in value.target)])),
+            tuple(dict.fromkeys(name for value in set_values for name in value.source)),
             spark_null(column.field),
             pc.scalar(pa.scalar(None, kind)),
             kind,

@@ -103,7 +103,9 @@ def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMa
         _check_partial(context, operation)
     if match.looks_up:
         keyed_by_meta(context, operation.lower())
-    rows = filled(context, incoming_rows(context, data))
+    rows = incoming_rows(context, data)
+    if context.config.defaults or context.config.generated:
+        rows = filled(context, rows)
     require_columns(context, context.engine.schema(rows))
     schema = schema_for_write(context, context.opened, rows, partial=settings.partial)
     if settings.stats_columns:

@@ -13,6 +13,7 @@ from lakebed.config.creation import ARGUMENTS, SPELLINGS, argument_name, argumen
 from lakebed.config.option_table import canonical
 from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.filters.sql import outside_parentheses
 from lakebed.schema.column_changes import ColumnChange, changed, field_at
 from lakebed.schema.column_names import did_you_mean, near_or_nothing
 from lakebed.schema.type_names import column_type
@@ -478,7 +479,10 @@ def _column(cursor: CommandCursor, first: int, last: int) -> tuple[ColumnText, C
         elif not comment and cursor.takes("COMMENT"):
             comment = str(cursor.literal("the comment"))
         elif not default and cursor.takes("DEFAULT"):
-            default = _default(cursor, last)
+            begin, words = cursor.at, cursor.statement.words
+            ends = (at for at in outside_parentheses(words, begin) if at > begin and words[at] in _AFTER_DEFAULT)
+            cursor.at = min(next(ends, last), last)
+            default = cursor.text(begin, cursor.at, "the default")
         elif not generated and cursor.takes("GENERATED", "ALWAYS", "AS"):
             if cursor.word != "(":
                 raise cursor.wrong(cursor.at, f"GENERATED ALWAYS AS takes (expression), column {name!r}")
@@ -488,15 +492,6 @@ def _column(cursor: CommandCursor, first: int, last: int) -> tuple[ColumnText, C
     cursor.at = after
     added = replace(position.change(name), type=kind, comment=comment or None, default=default or None)
     return ColumnText(name, kind, comment, nullable, default, generated), added
-
-
-def _default(cursor: CommandCursor, last: int) -> str:
-    """The value after DEFAULT, up to the next part of a column or up to token `last`."""
-    start, depth = cursor.at, 0
-    while cursor.at < last and (cursor.at == start or depth or cursor.word not in _AFTER_DEFAULT):
-        depth += {"(": 1, ")": -1}.get(cursor.word, 0)
-        cursor.at += 1
-    return cursor.text(start, cursor.at, "the default")
 
 
 @dataclass

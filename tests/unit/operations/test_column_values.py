@@ -23,7 +23,7 @@ def at(day: int, hour: int = 5) -> dt.datetime:
     return dt.datetime(2026, 1, day, hour, tzinfo=UTC)
 
 
-def made(folder: Path, kind: str = "cow", index: str = "simple", version: int = 9, **words: Any) -> lakebed.Table:
+def new_table(folder: Path, kind: str = "cow", index: str = "simple", version: int = 9, **words: Any) -> lakebed.Table:
     words.setdefault("defaults", {"fare": "0.5", "label": "'new'"})
     words.setdefault("generated", {"day": "CAST(ts AS DATE)"})
     return lakebed.create(
@@ -52,7 +52,7 @@ def rows_of(table: lakebed.Table) -> list[dict[str, Any]]:
 def test_missing_columns_get_their_values_and_present_ones_keep_their_nulls(
     tmp_path: Path, kind: str, index: str, version: int
 ) -> None:
-    t = made(tmp_path, kind, index, version)
+    t = new_table(tmp_path, kind, index, version)
     t.upsert({"id": [1, 2], "ts": [at(1), at(2)], "n": [1, 1]})
     t.upsert({"id": [2, 3], "ts": [at(2), at(3)], "n": [2, None], "fare": [None, 7.0], "label": [None, "x"]})
     assert rows_of(t) == [row(1, 1, 0.5, 1, "new"), row(2, 2, None, 2, None), row(3, 3, 7.0, None, "x")]
@@ -60,7 +60,7 @@ def test_missing_columns_get_their_values_and_present_ones_keep_their_nulls(
 
 @pytest.mark.parametrize("verb", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
 def test_every_verb_of_rows_fills_the_columns(tmp_path: Path, verb: str) -> None:
-    t = made(tmp_path, partition_by="day")
+    t = new_table(tmp_path, partition_by="day")
     getattr(t, verb)(pa.table({"id": [1], "ts": pa.array([at(1)], SCHEMA.field("ts").type), "n": [4]}))
     assert rows_of(t) == [row(1, 1, 0.5, 4, "new")]
     assert t.partitions == ("2026-01-01",)
@@ -70,7 +70,7 @@ def test_every_verb_of_rows_fills_the_columns(tmp_path: Path, verb: str) -> None
 def test_partial_rows_keep_stored_values_and_new_keys_get_defaults(
     tmp_path: Path, kind: str, index: str, version: int
 ) -> None:
-    t = made(tmp_path, kind, index, version)
+    t = new_table(tmp_path, kind, index, version)
     t.upsert({"id": [1, 2], "ts": [at(1), at(2)], "n": [1, 1], "fare": [3.0, None], "label": ["a", "b"]})
     t.upsert({"id": [2, 8], "n": [5, 5]}, partial=True)
     t.upsert({"id": [1, 9], "ts": [at(7), at(9)]}, partial=True)
@@ -87,14 +87,14 @@ def test_partial_rows_keep_stored_values_and_new_keys_get_defaults(
 
 
 def test_new_keys_of_partial_rows_get_generated_values_of_defaults(tmp_path: Path) -> None:
-    t = made(tmp_path, "mor", "bucket", generated={"loud": "upper(label)"})
+    t = new_table(tmp_path, "mor", "bucket", generated={"loud": "upper(label)"})
     t.upsert({"id": [1], "ts": [at(1)], "label": ["a"], "n": [1]})
     t.upsert({"id": [1, 2], "n": [6, 6]}, partial=True)
     assert [(r["id"], r["label"], r["loud"], r["n"]) for r in rows_of(t)] == [(1, "a", "A", 6), (2, "new", "NEW", 6)]
 
 
 def test_partial_rows_with_some_sources_of_a_generated_column_are_refused(tmp_path: Path) -> None:
-    t = made(tmp_path, generated={"total": "fare * n"})
+    t = new_table(tmp_path, generated={"total": "fare * n"})
     t.upsert({"id": [1], "ts": [at(1)], "n": [4]})
     with pytest.raises(SchemaConflict, match=r"total_generated.*Give fare, n together, or none of them"):
         t.upsert({"id": [1], "n": [5]}, partial=True)
@@ -104,7 +104,7 @@ def test_partial_rows_with_some_sources_of_a_generated_column_are_refused(tmp_pa
 
 
 def test_rows_that_give_a_generated_column_another_value_are_refused(tmp_path: Path) -> None:
-    t = made(tmp_path)
+    t = new_table(tmp_path)
     rows = pa.table({"id": [1, 2], "ts": [at(1), at(2)], "n": [4, 4], "day": [at(1).date(), at(1).date()]})
     with pytest.raises(CheckFailed, match="day_generated") as refused:
         t.upsert(rows)
@@ -120,7 +120,7 @@ def test_an_update_computes_generated_columns_again_where_their_sources_change(
     tmp_path: Path, kind: str, index: str, version: int
 ) -> None:
     moves = index != "record"  # which leaves rows in their partition paths
-    t = made(tmp_path, kind, index, version, partition_by="day" if moves else None)
+    t = new_table(tmp_path, kind, index, version, partition_by="day" if moves else None)
     t.upsert({"id": [1, 2], "ts": [at(1), at(2)], "n": [1, 1]})
     t.update({"n": "n + 1"}, where="id = 1")
     t.update({"ts": "ts + interval 3 days"}, where="id = 1")
@@ -131,7 +131,7 @@ def test_an_update_computes_generated_columns_again_where_their_sources_change(
 
 @pytest.mark.parametrize("on", [None, "t.id = s.id", "t.id = s.id AND t.n >= 0"])
 def test_a_merge_fills_new_rows_and_leaves_defaults_out_of_updates(tmp_path: Path, on: str | None) -> None:
-    t = made(tmp_path)
+    t = new_table(tmp_path)
     t.upsert({"id": [1, 2], "ts": [at(1), at(2)], "n": [1, 1], "fare": [3.0, None], "label": ["a", None]})
     source = pa.table({"id": [2, 3], "ts": [at(5), at(6)], "n": [9, 9]})
     merge = t.merge(source, on) if on else t.merge(source)
@@ -148,7 +148,7 @@ def test_a_merge_fills_new_rows_and_leaves_defaults_out_of_updates(tmp_path: Pat
 
 def test_the_current_time_is_one_value_for_a_write(tmp_path: Path) -> None:
     schema = pa.schema([*SCHEMA, ("seen", pa.timestamp("us", "UTC")), ("on", pa.date32())])
-    t = made(tmp_path, schema=schema, defaults={"seen": "current_timestamp()", "on": "current_date()"})
+    t = new_table(tmp_path, schema=schema, defaults={"seen": "current_timestamp()", "on": "current_date()"})
     before = dt.datetime.now(UTC)
     t.upsert(
         {"id": list(range(1000)), "ts": [at(1)] * 1000, "n": [1] * 1000, "fare": [1.0] * 1000, "label": ["a"] * 1000}
@@ -161,7 +161,7 @@ def test_the_current_time_is_one_value_for_a_write(tmp_path: Path) -> None:
 
 
 def test_a_condition_on_the_source_prunes_partitions_of_the_generated_column(tmp_path: Path) -> None:
-    t = made(tmp_path, partition_by=["month", "day"], generated={"day": "CAST(ts AS DATE)", "month": "month(ts)"})
+    t = new_table(tmp_path, partition_by=["month", "day"], generated={"day": "CAST(ts AS DATE)", "month": "month(ts)"})
     t.upsert({"id": [1, 2, 3], "ts": [at(1), at(2), at(3)], "n": [None] * 3})
     scan = t.scan(where="ts >= '2026-01-02' and n is null")
     assert "pruned      1 file by partition" in str(scan.explain())
@@ -182,7 +182,7 @@ def test_a_condition_on_the_source_prunes_partitions_of_the_generated_column(tmp
 
 
 def test_the_year_and_the_truncated_time_prune_too(tmp_path: Path) -> None:
-    t = made(tmp_path, partition_by="year", generated={"year": "year(ts)", "hour": "date_trunc('hour', ts)"})
+    t = new_table(tmp_path, partition_by="year", generated={"year": "year(ts)", "hour": "date_trunc('hour', ts)"})
     t.upsert({"id": [1, 2], "ts": [dt.datetime(2025, 12, 31, 23, 59, tzinfo=UTC), at(1, 0)], "n": [1, 1]})
     scan = t.scan(where="ts >= '2026-01-01'")
     assert [r["id"] for r in scan.to_arrow().to_pylist()] == [2]
@@ -219,12 +219,12 @@ def test_expressions_that_no_write_could_evaluate_are_refused(
     tmp_path: Path, words: dict[str, Any], error: type[LakebedError], text: str
 ) -> None:
     with pytest.raises(error, match=text):
-        made(tmp_path, **{"defaults": {}, "generated": {}, **words})
+        new_table(tmp_path, **{"defaults": {}, "generated": {}, **words})
     assert not (tmp_path / "t" / ".hoodie").exists()
 
 
 def test_columns_in_use_keep_their_names(tmp_path: Path) -> None:
-    t = made(tmp_path)
+    t = new_table(tmp_path)
     for change in (lambda: t.columns.rename("ts", "at"), lambda: t.columns.drop("ts"), lambda: t.columns.drop("day")):
         with pytest.raises(SchemaConflict, match=r"day_generated.*'day' needs it"):
             change()
@@ -239,7 +239,7 @@ def test_columns_in_use_keep_their_names(tmp_path: Path) -> None:
 
 
 def test_a_default_is_set_dropped_and_shown(tmp_path: Path) -> None:
-    t = made(tmp_path)
+    t = new_table(tmp_path)
     assert t.columns.set_default("N", dt.date(2026, 1, 1).year).default == "2026"
     t.upsert({"id": [1], "ts": [at(1)]})
     assert t.columns.drop_default("n").default == ""
@@ -282,7 +282,7 @@ def test_a_column_that_the_data_lacks_has_the_type_of_its_expression(tmp_path: P
 
 
 def test_data_of_a_wrong_type_is_refused_by_its_column(tmp_path: Path) -> None:
-    t = made(tmp_path)
+    t = new_table(tmp_path)
     with pytest.raises(SchemaConflict, match="ts"):
         t.upsert({"id": [1], "ts": [[1]]})
     assert rows_of(t) == []
