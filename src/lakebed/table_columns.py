@@ -139,7 +139,7 @@ class ColumnsView(EntriesView[ColumnFacts]):
         opened = self._opened
         column = opened.again(lambda: set_default(opened.context(None, options, "columns"), name, value))
         opened.reload()
-        return next(fact for fact in self._entries() if fact.name == column)
+        return next(fact for fact in self if fact.name == column)
 
     def drop(self, name: str, *, options: Mapping[str, Any] | None = None) -> ColumnsChanged:
         """Remove a column from the table. Its values stay in the files, for reads with `as_of`.

@@ -134,7 +134,7 @@ def _looked_up(context: WriteContext, verb: AnyDelete) -> tuple[AnyDelete, int |
     engine, snapshot = context.engine, context.opened
     if isinstance(verb, DeleteWhere):
         rows = verb.located(context, snapshot)
-        found = engine.collect(rows)
+        stored = engine.collect(rows)
         return replace(verb, found=(snapshot, engine.from_arrow(stored))), None if stored.num_rows else 0
     if isinstance(verb, DeleteRows):
         if not engine.has_at_hand(verb.rows):
