@@ -150,8 +150,6 @@ def filled(context: WriteContext, rows: Rows) -> Rows:
 def values_of_new_rows(context: WriteContext, schema: pa.Schema, absent: Sequence[str]) -> dict[str, pa.Scalar]:
     """The values that rows of new keys get in columns that the partial rows of a write lack, by column: defaults, and
     generated columns of which all sources are absent."""
-    if not absent or not (context.config.defaults or context.config.generated):
-        return {}
     values = default_values(context.config, pa.schema([schema.field(name) for name in absent]))
     row = pa.RecordBatch.from_arrays([pa.nulls(1)], names=[" "])
     for name, value in values.items():

@@ -27,7 +27,6 @@ from lakebed.index.registry import check_new_indexes, make_index
 from lakebed.merge.mergers import ENTRY_POINTS, Merger, merger_named, register
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.registry import parse_index_name, remembered_property
-from lakebed.operations.column_values import check_new_values, with_value_columns
 from lakebed.operations.context import (
     check_has_order,
     check_makes_keys,
@@ -36,7 +35,6 @@ from lakebed.operations.context import (
 )
 from lakebed.operations.foreign_files import refuse_foreign_files
 from lakebed.operations.recreate import finish_interrupted_overwrite
-from lakebed.properties.column_values import properties_of
 from lakebed.properties.file import PROPERTIES_PATH, create_table
 from lakebed.properties.new_table import new_table_properties
 from lakebed.properties.table_config import (
@@ -90,7 +88,11 @@ def create(
     Without `allow_existing` a folder that holds other data is refused. `profile` gives the measures from which "auto"
     chooses an index; the table records the reason for the choice.
     """
-    columns = with_value_columns(incoming_schema(schema), defaults or {}, generated or {})
+    columns = incoming_schema(schema)
+    if defaults or generated:
+        from lakebed.operations.column_values import with_value_columns
+
+        columns = with_value_columns(columns, defaults or {}, generated or {})
     settings, hash_fields = _named_as_columns(settings, columns), [in_any_case(n, columns.names) for n in hash_fields]
     _check_choices(settings, buckets)
     _check_named_once(settings)
@@ -148,7 +150,11 @@ def create(
     )
     config = TableConfig(created)
     _check_config(config, columns)
-    created |= properties_of(*check_new_values(config, columns, defaults or {}, generated or {}))
+    if defaults or generated:
+        from lakebed.operations.column_values import check_new_values
+        from lakebed.properties.column_values import properties_of
+
+        created |= properties_of(*check_new_values(config, columns, defaults or {}, generated or {}))
     check_new_indexes([*table_index.metadata_indexes, *index_names], config, columns, table_index)
     finish_interrupted_overwrite(storage)
     if not allow_existing and storage.head(PROPERTIES_PATH) is None:  # a table's own files are not foreign

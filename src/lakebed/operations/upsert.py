@@ -11,7 +11,6 @@ from typing import Any
 from lakebed.engine.base import Rows
 from lakebed.errors import UnsupportedFeature
 from lakebed.operations.checks import Judged, judged_rows
-from lakebed.operations.column_values import filled
 from lakebed.operations.context import (
     WriteContext,
     check_similar_names,
@@ -105,6 +104,8 @@ def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMa
         keyed_by_meta(context, operation.lower())
     rows = incoming_rows(context, data)
     if context.config.defaults or context.config.generated:
+        from lakebed.operations.column_values import filled
+
         rows = filled(context, rows)
     require_columns(context, context.engine.schema(rows))
     schema = schema_for_write(context, context.opened, rows, partial=settings.partial)

@@ -4,7 +4,7 @@ tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -24,7 +24,6 @@ from lakebed.merge.row_checks import RowChecks
 from lakebed.merge.row_merge import OnMatch
 from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import IS_DELETED_COLUMN, MEMBER, PARTITION_PATH, RECORD_KEY
-from lakebed.operations.column_values import values_of_new_rows
 from lakebed.operations.context import TableSchema, WriteContext, file_format
 from lakebed.operations.growth import Growth
 from lakebed.slices.snapshot import Snapshot
@@ -143,7 +142,7 @@ class Write:
             memory=settings.memory,
             auto_keys=self.instant if generated else None,
             absent=self.absent,
-            new_values=values_of_new_rows(context, self.schema.data, self.absent) if settings.partial else {},
+            new_values=self._new_values(),
             null_ordering=settings.null_ordering,
             once_a_file=self.match.on_match == "keys" and self.clauses is None,
             checks=self.checks,
@@ -166,6 +165,15 @@ class Write:
             reveals=self.reveals,
             may_rewrite=not context.is_non_blocking,
         )
+
+    def _new_values(self) -> Mapping[str, pa.Scalar]:
+        """The values that rows of new keys get in columns that these partial rows lack."""
+        config = self.context.config
+        if not self.context.settings.partial or not (config.defaults or config.generated):
+            return {}
+        from lakebed.operations.column_values import values_of_new_rows
+
+        return values_of_new_rows(self.context, self.schema.data, self.absent)
 
     def group_writer(self, targets: Targets, existing_partitions: frozenset[str] = frozenset()) -> GroupWriter:
         """The row function of this write, ready to be sent to tasks."""
