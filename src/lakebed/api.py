@@ -139,6 +139,10 @@ def create(
         engine = session_engine(session_of(schema_or_data), options.read)
         rows = engine.rows(schema_or_data)
         schema = engine.schema(rows)
+    if defaults or generated:
+        from lakebed.operations.column_values import with_value_columns
+
+        schema = with_value_columns(schema, defaults or {}, generated or {})
 
     def profile() -> TableProfile:
         with display(enabled=engine is not None):  # this reads data given by path
@@ -161,8 +165,7 @@ def create(
         },
         profile=profile,
         allow_existing=allow_existing,
-        defaults=defaults,
-        generated=generated,
+        values=(defaults or {}, generated or {}),
     )
     table = Table(OpenedTable(storage, config, spark, options.read))
     register_new_table(table, catalog_of_new_table(uri))

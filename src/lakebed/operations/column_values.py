@@ -18,7 +18,7 @@ from lakebed.filters.predicates import Literal
 from lakebed.filters.sql import constant_of
 from lakebed.merge.rules import MergeRules
 from lakebed.operations.checks import condition_of
-from lakebed.operations.context import WriteContext, schema_for_write
+from lakebed.operations.context import WriteContext, incoming_schema, schema_for_write
 from lakebed.properties.column_values import generated_checks
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import MAX_PRECISION, normalise
@@ -170,11 +170,11 @@ def with_value_columns(schema: pa.Schema, defaults: Mapping[str, Any], generated
     """
     if not len(schema):
         return schema
-    present = {name.lower() for name in schema.names}
+    columns, present = incoming_schema(schema), {name.lower() for name in schema.names}
     constants = {name: sql_of(value) for name, value in defaults.items() if name.lower() not in present}
     computed = {name: sql_of(value) for name, value in generated.items() if name.lower() not in present}
     types = {name: _constant(name, text).type for name, text in constants.items()}
-    types |= {name: type_of_expression(name, text, schema) for name, text in computed.items()}
+    types |= {name: type_of_expression(name, text, columns) for name, text in computed.items()}
     return pa.schema([*schema, *normalise(pa.schema(types))], schema.metadata)
 
 

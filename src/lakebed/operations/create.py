@@ -79,20 +79,15 @@ def create(
     indexes: Sequence[str] = (),
     profile: Callable[[], TableProfile],
     allow_existing: bool = True,
-    defaults: Mapping[str, Any] | None = None,
-    generated: Mapping[str, Any] | None = None,
+    values: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {}),
 ) -> TableConfig:
     """Check everything, then write the properties. Raises before anything is written; `TableExists` by the storage.
 
-    `defaults` and `generated` are expressions by column; a column that `schema` lacks has the type of its expression.
+    `values` are the defaults and the expressions of generated columns, by column.
     Without `allow_existing` a folder that holds other data is refused. `profile` gives the measures from which "auto"
     chooses an index; the table records the reason for the choice.
     """
     columns = incoming_schema(schema)
-    if defaults or generated:
-        from lakebed.operations.column_values import with_value_columns
-
-        columns = with_value_columns(columns, defaults or {}, generated or {})
     settings, hash_fields = _named_as_columns(settings, columns), [in_any_case(n, columns.names) for n in hash_fields]
     _check_choices(settings, buckets)
     _check_named_once(settings)
@@ -150,11 +145,7 @@ def create(
     )
     config = TableConfig(created)
     _check_config(config, columns)
-    if defaults or generated:
-        from lakebed.operations.column_values import check_new_values
-        from lakebed.properties.column_values import properties_of
-
-        created |= properties_of(*check_new_values(config, columns, defaults or {}, generated or {}))
+    created |= _value_properties(config, columns, values)
     check_new_indexes([*table_index.metadata_indexes, *index_names], config, columns, table_index)
     finish_interrupted_overwrite(storage)
     if not allow_existing and storage.head(PROPERTIES_PATH) is None:  # a table's own files are not foreign
@@ -177,6 +168,20 @@ def _named_as_columns(settings: TableSettings, columns: pa.Schema) -> TableSetti
         settings,
         **{role: tuple(in_any_case(n, columns.names) for n in fields) for role, fields in names.items() if fields},
     )
+
+
+def _value_properties(
+    config: TableConfig, columns: pa.Schema, values: tuple[Mapping[str, Any], Mapping[str, Any]]
+) -> dict[str, str]:
+    """The properties that record the defaults and the generated columns of a new table."""
+    defaults, generated = values
+    if not defaults and not generated:  # as of most tables
+        return {}
+    from lakebed.operations.column_values import check_new_values
+    from lakebed.properties.column_values import properties_of
+
+    default_texts, expressions = check_new_values(config, columns, defaults, generated)
+    return properties_of(default_texts, expressions)
 
 
 def _check_table_type(index: Index, type_: str) -> None:

@@ -134,6 +134,11 @@ class Write:
             indexes = KeyIndexes.of(self.snapshot.storage, self.snapshot.config)
             format_ = replace(format_, change_fields=indexes.fields if indexes else None)
         generated = context.makes_keys and not self.match.deletes
+        new_values: Mapping[str, pa.Scalar] = {}
+        if settings.partial and (context.config.defaults or context.config.generated):
+            from lakebed.operations.column_values import values_of_new_rows
+
+            new_values = values_of_new_rows(context, self.schema.data, self.absent)
         intake = Intake(
             schema=self.schema.data,
             rules=context.rules,
@@ -142,7 +147,7 @@ class Write:
             memory=settings.memory,
             auto_keys=self.instant if generated else None,
             absent=self.absent,
-            new_values=self._new_values(),
+            new_values=new_values,
             null_ordering=settings.null_ordering,
             once_a_file=self.match.on_match == "keys" and self.clauses is None,
             checks=self.checks,
@@ -165,15 +170,6 @@ class Write:
             reveals=self.reveals,
             may_rewrite=not context.is_non_blocking,
         )
-
-    def _new_values(self) -> Mapping[str, pa.Scalar]:
-        """The values that rows of new keys get in columns that these partial rows lack."""
-        config = self.context.config
-        if not self.context.settings.partial or not (config.defaults or config.generated):
-            return {}
-        from lakebed.operations.column_values import values_of_new_rows
-
-        return values_of_new_rows(self.context, self.schema.data, self.absent)
 
     def group_writer(self, targets: Targets, existing_partitions: frozenset[str] = frozenset()) -> GroupWriter:
         """The row function of this write, ready to be sent to tasks."""
