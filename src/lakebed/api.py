@@ -139,10 +139,11 @@ def create(
         engine = session_engine(session_of(schema_or_data), options.read)
         rows = engine.rows(schema_or_data)
         schema = engine.schema(rows)
+    columns = schema
     if defaults or generated:
         from lakebed.operations.column_values import with_value_columns
 
-        schema = with_value_columns(schema, defaults or {}, generated or {})
+        columns = with_value_columns(schema, defaults or {}, generated or {})
 
     def profile() -> TableProfile:
         with display(enabled=engine is not None):  # this reads data given by path
@@ -150,7 +151,7 @@ def create(
 
     config = create_table(
         storage,
-        schema,
+        columns,
         settings=settings,
         index=named.type or index,
         buckets=buckets if buckets is not None else named.buckets,
