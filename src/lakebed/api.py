@@ -66,6 +66,8 @@ def create(
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
     properties: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    generated: Mapping[str, str] | None = None,
     allow_existing: bool = False,
 ) -> Table:
     """Create an empty table at a path, URL or name, and return it. A name (`sales.orders`) is one in the warehouse that
@@ -89,6 +91,11 @@ def create(
     "parquet" (the default) or "lance", for which the extra `lakebed[lance]` is installed. `properties` are
     Hudi's own keys for everything else, such as `hoodie.datasource.write.hive_style_partitioning`, or
     `hoodie.metadata.enable=false` for a table without a metadata table.
+
+    `defaults` has the values of columns that the rows of a write lack, as `t.columns.set_default` takes them.
+    `generated` has expressions over the other columns of a row, by column: `{"day": "CAST(ts AS DATE)"}`. Each write
+    computes such a column, or refuses rows that give it another value (docs/defaults.md). A column that the schema
+    lacks has the type of its expression.
 
     Raises `TableExists` if there is a table, or other data in the folder (`allow_existing=True` accepts it: the
     files stay, and the table does not read them), `SchemaConflict` or `InvalidOption`; nothing is written then.
@@ -132,6 +139,11 @@ def create(
         engine = session_engine(session_of(schema_or_data), options.read)
         rows = engine.rows(schema_or_data)
         schema = engine.schema(rows)
+    columns = schema
+    if defaults or generated:
+        from lakebed.operations.column_values import with_value_columns
+
+        columns = with_value_columns(schema, defaults or {}, generated or {})
 
     def profile() -> TableProfile:
         with display(enabled=engine is not None):  # this reads data given by path
@@ -139,7 +151,7 @@ def create(
 
     config = create_table(
         storage,
-        schema,
+        columns,
         settings=settings,
         index=named.type or index,
         buckets=buckets if buckets is not None else named.buckets,
@@ -154,6 +166,7 @@ def create(
         },
         profile=profile,
         allow_existing=allow_existing,
+        values=(defaults or {}, generated or {}),
     )
     table = Table(OpenedTable(storage, config, spark, options.read))
     register_new_table(table, catalog_of_new_table(uri))

@@ -25,6 +25,8 @@ IS_DELETED_COLUMN = "_hoodie_is_deleted"
 DERIVED = "_lakebed_"
 # Before the name of a check, in the key of the table property that records it.
 CHECK_PREFIX = "lakebed.check."
+# Before the name of a column, in the keys of the table properties that record its default and its expression.
+DEFAULT_PREFIX, GENERATED_PREFIX = "lakebed.default.", "lakebed.generated."
 FILE_ID, INSTANT, DELETE = (f"{DERIVED}{name}" for name in ("file_id", "instant", "delete"))
 """Columns that an index adds to rows: the location of the row's key, and whether the key is deleted there."""
 MOVED, OPENED = f"{DERIVED}moved", f"{DERIVED}opened"

@@ -51,7 +51,7 @@ def _svg(height: float, label: str, parts: Sequence[str]) -> Picture:
 @dataclass(frozen=True, slots=True)
 class Bar:
     """A size in a picture. `title` is shown under the pointer, `is_marked` makes the bar red, `name` stands below the
-    bar where there is room for it."""
+    bar, of many bars below some."""
 
     size: float
     title: str
@@ -60,22 +60,23 @@ class Bar:
 
 
 _BARS_HEIGHT, _BARS_ROOM = 160, 26
-# So many bars have room for their names, which are cut to so many characters.
+# So many names have room below the bars; a character of them is so wide.
 _MAX_NAMES, _NAME_WIDTH = 12, 6.2
 
 
 def bars(sizes: Sequence[Bar], label: str) -> Picture:
-    """A bar for each size from left to right, and a line at their mean. `label` is the text below."""
+    """A bar for each size from left to right, and a line at their mean. `label` is the text below. Of many bars every
+    second, third, ... one has its name, beginning with the first."""
     largest, step = max((bar.size for bar in sizes), default=1) or 1, WIDTH / max(1, len(sizes))
     drawn: list[str] = []
-    named = 0 < len(sizes) <= _MAX_NAMES and any(bar.name for bar in sizes)
-    room = _BARS_ROOM + (16 if named else 0)
+    apart = max(1, -(-len(sizes) // _MAX_NAMES))  # from a bar with a name to the next one
+    room = _BARS_ROOM + (16 if any(bar.name for bar in sizes) else 0)
     for at, bar in enumerate(sizes):
         height = bar.size / largest * _BARS_HEIGHT
         box = (at * step, _BARS_HEIGHT - height, min(step * 0.85, 80.0), height)
         drawn.append(_rect(box, "bar marked" if bar.is_marked else "bar", _RED if bar.is_marked else _BLUE, bar.title))
-        if bar.name and named:
-            limit = int(step / _NAME_WIDTH) - 1
+        if bar.name and at % apart == 0:
+            limit = int(min(step * apart, WIDTH - at * step) / _NAME_WIDTH) - 1
             text = bar.name if len(bar.name) <= limit else f"{bar.name[: limit - 1]}…"
             drawn.append(_text(at * step, _BARS_HEIGHT + 16, text, size=11))
     mean = _BARS_HEIGHT - sum(bar.size for bar in sizes) / max(1, len(sizes)) / largest * _BARS_HEIGHT
@@ -179,18 +180,20 @@ def spans(groups: Sequence[tuple[str, Sequence[Lane]]], now: float, ticks: Seque
 _RANGES_HEIGHT, _MAX_RANGES = 180, 600
 
 
-def ranges(bounds: Sequence[tuple[float, float]], ends: tuple[str, str], label: str) -> Picture:
+def ranges(
+    bounds: Sequence[tuple[float, float]], ends: tuple[str, str], label: str, titles: Sequence[str] = ()
+) -> Picture:
     """A picture of the range of a column in each file, as a line from its least to its greatest value (both between 0
-    and 1), in the order of their least values from top to bottom. Where ranges lie above each other, a condition has to
-    read many files."""
-    ordered = sorted(bounds)
+    and 1), in the order of their least values from top to bottom, with its title under the pointer. Where
+    ranges lie above each other, a condition has to read many files."""
+    ordered = sorted(zip(bounds, titles or [""] * len(bounds), strict=True))
     step_over = max(1, -(-len(ordered) // _MAX_RANGES))
     drawn = ordered[::step_over]
     step = _RANGES_HEIGHT / max(1, len(drawn))
     thick = max(0.6, min(6.0, step * 0.7))
     parts = [
-        _rect((low * WIDTH, at * step, (high - low) * WIDTH, thick), "bar", _BLUE, "")
-        for at, (low, high) in enumerate(drawn)
+        _rect((low * WIDTH, at * step, (high - low) * WIDTH, thick), "bar", _BLUE, title)
+        for at, ((low, high), title) in enumerate(drawn)
     ]
     y = _RANGES_HEIGHT + 16
     parts += [

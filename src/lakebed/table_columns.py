@@ -13,23 +13,44 @@ from lakebed.opened_table import OpenedTable
 from lakebed.read.plan import data_columns
 from lakebed.schema.column_changes import ColumnChange, column_paths
 from lakebed.schema.spark import name_of_type
-from lakebed.services.columns import ColumnsChanged, change_columns
+from lakebed.services.columns import ColumnsChanged, change_columns, set_default
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import EntriesView
 from lakebed.timeline.schema_versions import comments_of
+from lakebed.wording import Printed
 
-_SCHEMA = pa.schema([("name", pa.string()), ("type", pa.string()), ("nullable", pa.bool_()), ("comment", pa.string())])
+_SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("type", pa.string()),
+        ("nullable", pa.bool_()),
+        ("comment", pa.string()),
+        ("default", pa.string()),
+        ("generated", pa.string()),
+    ]
+)
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnFacts:
-    """A column of a table: its name, its type by its SQL name, whether it may be null, and its comment (empty if it has
-    none)."""
+@dataclass(frozen=True, repr=False)
+class ColumnFacts(Printed):
+    """A column of a table. Prints in a line.
+
+    `type` is its SQL name, `nullable` whether it may be null. `comment`, `default` and `generated`, the expression by
+    which it is generated, are empty if it has none.
+    """
 
     name: str
     type: str
     nullable: bool
     comment: str
+    default: str = ""
+    generated: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"{self.name} {self.type}", "" if self.nullable else "NOT NULL"]
+        parts += [f"DEFAULT {self.default}" if self.default else ""]
+        parts += [f"GENERATED ALWAYS AS ({self.generated})" if self.generated else ""]
+        return " ".join(filter(None, parts))
 
 
 @public_methods_check_arguments
@@ -54,8 +75,8 @@ class ColumnsView(EntriesView[ColumnFacts]):
         return self._opened.steadily(_facts)
 
     def to_arrow(self) -> pa.Table:
-        """A table with the columns name, type, nullable, comment. Fields inside a struct that have a comment follow
-        their column.
+        """A table with the columns name, type, nullable, comment, default, generated. Fields inside a struct that have
+        a comment follow their column.
 
         >>> t.columns.to_arrow().column("name").to_pylist()
         ['id', 'city', 'fare', 'ts']
@@ -70,9 +91,11 @@ class ColumnsView(EntriesView[ColumnFacts]):
         comment: str | None = None,
         *,
         first: bool = False,
+        default: Any = None,
         options: Mapping[str, Any] | None = None,
     ) -> ColumnsChanged:
-        """Add a column, which is null in the existing rows. `type` is an Arrow type or a SQL name.
+        """Add a column, which is null in the existing rows. `type` is an Arrow type or a SQL name. `default` is what
+        `set_default` takes, for rows that are written afterwards.
 
         It comes last, or `after` another one, or with `first` before all. A name that the table once had gives no old
         values back.
@@ -80,7 +103,43 @@ class ColumnsView(EntriesView[ColumnFacts]):
         >>> print(t.columns.add("tip", "decimal(8, 2)", after="fare").change)
         column tip is new (DECIMAL(8,2))
         """
-        return self._change(ColumnChange("add", name, type, after=after, first=first, comment=comment), options)
+        change = ColumnChange("add", name, type, after=after, first=first, comment=comment, default=default)
+        return self._change(change, options)
+
+    def set_default(self, name: str, value: Any, *, options: Mapping[str, Any] | None = None) -> ColumnFacts:
+        """Set the value that a column gets in rows of a write that lacks the column. Returns the column.
+
+        `value` is a constant of Spark SQL ("0", "'unknown'", "current_timestamp()": one value for a write), or a
+        number, a date or another Python constant. A column that a write has keeps its nulls. Partial rows and updates
+        leave the values of stored rows that they do not name; rows of new keys get the default. Stored rows are left as
+        they are.
+
+        Raises `InvalidOption` for a text that is not a constant, and `SchemaConflict` for a type that the column does
+        not take, a generated column and one of the key.
+
+        >>> t.columns.set_default("fare", "0").default
+        '0'
+        >>> _ = t.upsert({"id": [9], "city": ["Oslo"], "ts": [9]})
+        >>> t.scan(where="id = 9").to_arrow().column("fare").to_pylist()
+        [0.0]
+        """
+        return self._with_default(name, value, options)
+
+    def drop_default(self, name: str, *, options: Mapping[str, Any] | None = None) -> ColumnFacts:
+        """Remove the default of a column, which is null again where a write lacks it. Returns the column. Raises
+        `InvalidOption` if it has none.
+
+        >>> _ = t.columns.set_default("fare", 0)
+        >>> t.columns.drop_default("fare").default
+        ''
+        """
+        return self._with_default(name, None, options)
+
+    def _with_default(self, name: str, value: Any, options: Mapping[str, Any] | None) -> ColumnFacts:
+        opened = self._opened
+        column = opened.again(lambda: set_default(opened.context(None, options, "columns"), name, value))
+        opened.reload()
+        return next(fact for fact in self if fact.name == column)
 
     def drop(self, name: str, *, options: Mapping[str, Any] | None = None) -> ColumnsChanged:
         """Remove a column from the table. Its values stay in the files, for reads with `as_of`.
@@ -141,13 +200,13 @@ class ColumnsView(EntriesView[ColumnFacts]):
 
 def _facts(view: Snapshot) -> list[ColumnFacts]:
     comments = comments_of(view.avro_schema)
-    return [_fact(f.name, f, comments) for f in data_columns(view)]
+    return [_fact(view, f.name, f, comments) for f in data_columns(view)]
 
 
 def _as_arrow(view: Snapshot) -> pa.Table:
     comments = comments_of(view.avro_schema)
     listed = [
-        _fact(path, field, comments)
+        _fact(view, path, field, comments)
         for path, field in column_paths(data_columns(view))
         if "." not in path or path in comments
     ]
@@ -156,5 +215,6 @@ def _as_arrow(view: Snapshot) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=_SCHEMA)
 
 
-def _fact(path: str, field: pa.Field, comments: Mapping[str, str]) -> ColumnFacts:
-    return ColumnFacts(path, name_of_type(field), field.nullable, comments.get(path, ""))
+def _fact(view: Snapshot, path: str, field: pa.Field, comments: Mapping[str, str]) -> ColumnFacts:
+    default, expression = (values.get(path, "") for values in (view.config.defaults, view.config.generated))
+    return ColumnFacts(path, name_of_type(field), field.nullable, comments.get(path, ""), default, expression)

@@ -115,7 +115,8 @@ class RangesView(View):
         return pa.table(columns)
 
     def plot(self, column: str) -> Picture:
-        """The ranges of one column as SVG: a line for each base file from its least to its greatest value.
+        """The ranges of one column as SVG: a line for each base file from its least to its greatest value, which
+        stand under the pointer.
 
         Raises `InvalidOption` for a column without statistics.
 
@@ -132,7 +133,9 @@ class RangesView(View):
             f" {file_ranges.overlap():.0%} opened for one value"
         )
         bounds = [(float(low), float(high)) for low, high in file_ranges.positions()]
-        return ranges(bounds, (str(smallest)[:_MAX_END], str(greatest)[:_MAX_END]), label)
+        of_files = zip(file_ranges.low.to_pylist(), file_ranges.high.to_pylist(), strict=True)
+        titles = [f"{str(low)[:_MAX_END]} to {str(high)[:_MAX_END]}" for low, high in of_files]
+        return ranges(bounds, (str(smallest)[:_MAX_END], str(greatest)[:_MAX_END]), label, titles)
 
 
 @public_methods_check_arguments

@@ -96,6 +96,7 @@ _PAGES = [
     ("docs/stage.md", 16),
     ("docs/changes.md", 6),
     ("docs/checks.md", 14),
+    ("docs/defaults.md", 9),
     ("docs/concurrency.md", 10),
     ("docs/cow_or_mor.md", 4),
     ("docs/runbook.md", 6),

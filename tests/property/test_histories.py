@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import lakebed
+from lakebed.errors import UnsupportedFeature
 from lakebed.format.hashes import bucket_ids
 from property.model import DictTable, LoggedTable, RingTable, as_tuple
 from support.sampling import so_many
@@ -310,6 +311,25 @@ class History(RuleBasedStateMachine):
         if isinstance(self.model, LoggedTable):
             self.model.rescale(partial(bucket_of, buckets))
         self.past.append((done.instant, self.model.state()))
+
+    @precondition(lambda self: bool(self.past))
+    @rule(deep=st.booleans(), batch=batches)
+    def clone(self, deep: bool, batch: list[dict[str, Any]]) -> None:
+        """A clone has the rows of the table, and what is written to it stays there."""
+        try:
+            trial = self.table.clone(f"{self.table.uri}-clone", deep=deep, progress=False)
+        except UnsupportedFeature:
+            assert not deep
+            return
+        assert sorted(map(as_tuple, trial.scan().to_arrow().to_pylist())) == self.model.state()
+        fresh = [row for row in distinct(batch) if self.model.find(row) is None]
+        trial.delete(where="v < 50")
+        trial.upsert(pa.Table.from_pylist(fresh, SCHEMA))
+        kept = [row for row in self.model.state() if row[2] >= 50]
+        assert sorted(map(as_tuple, trial.scan().to_arrow().to_pylist())) == sorted([*kept, *map(as_tuple, fresh)])
+        lakebed.drop(trial.uri)
+        for saved in self.table.savepoints.list():
+            self.table.savepoints.delete(saved.instant)
 
     @invariant()
     def scan_agrees(self) -> None:

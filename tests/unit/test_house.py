@@ -316,6 +316,7 @@ MANY_PARAMETERS = {
     "slices": 4,
     "spark_sink": 1,
     "table.py": 10,  # what every write takes: message, metadata, retries, once, options
+    "table_columns.py": 1,  # `add`: the place, the comment and the default of a column
     "table_indexes.py": 2,
     "table_maintenance.py": 2,
     "table_stage.py": 1,  # `write` of a table

@@ -11,7 +11,7 @@ import pytest
 
 import lakebed
 from lakebed.model import Instant, State
-from lakebed.pictures import Bar, Lane, Picture, Span, bars, spans
+from lakebed.pictures import WIDTH, Bar, Lane, Picture, Span, bars, ranges, spans
 from lakebed.table import Table
 from support.write_tables import SCHEMA
 
@@ -103,6 +103,28 @@ def test_idle_times_of_a_plot_are_cut_short() -> None:
     assert len(left) == 3
     assert all(one > 50 for one in width)
     assert drawn.count('class="cut"') == 2
+
+
+@pytest.mark.parametrize(("count", "named"), [(1, 1), (12, 12), (13, 7), (24, 12), (25, 9), (200, 12)])
+def test_of_many_bars_some_have_their_names_and_none_reaches_the_next(count: int, named: int) -> None:
+    drawn = bars([Bar(1.0, f"bar {at}", name=f"group {at} of a long name") for at in range(count)], "below")
+    names = re.findall(r'x="([\d.]+)" y="176.0"[^>]*>([^<]*)<', drawn)
+    assert len(names) == named
+    assert names[0][1].startswith("group 0" if count < 100 else "group")
+    places = [float(x) for x, _ in names]
+    for (place, text), after in zip([(float(x), text) for x, text in names], [*places[1:], 960.0], strict=True):
+        assert place + 6.2 * len(text) <= after
+    assert all(f"<title>bar {at}</title>" in drawn for at in range(count))
+
+
+def test_the_lines_of_a_picture_of_ranges_have_their_ends_under_the_pointer() -> None:
+    drawn = ranges([(0.5, 0.75), (0.0, 0.25)], ("a", "z"), "two", ["m to p", "a & b"])
+    assert re.findall(r'x="([\d.]+)"[^>]*><title>([^<]*)</title>', drawn) == [
+        ("0.0", "a &amp; b"),
+        (f"{WIDTH / 2:.1f}", "m to p"),
+    ]
+    table = lakebed.load("memory://views/ranges", {"id": [3, 7], "fare": [1.0, 2.0]}, key="id", progress=False)
+    assert "<title>3 to 7</title>" in table.indexes.ranges().plot("id")
 
 
 def test_texts_in_pictures_are_escaped() -> None:

@@ -13,6 +13,7 @@ from lakebed.cli.output import Form, Output, StorageOptions, Uri, show_rows
 
 if TYPE_CHECKING:
     from lakebed.services.columns import ColumnsChanged
+    from lakebed.table_columns import ColumnFacts
 
 
 class _ListsByDefault(TyperGroup):
@@ -48,9 +49,29 @@ def add(
     after: After = None,
     first: First = False,
     comment: Annotated[str | None, typer.Option(help="A comment on the column.")] = None,
+    default: Annotated[str | None, typer.Option(help="The value where the rows of a write lack the column.")] = None,
 ) -> ColumnsChanged:
     """Add a column. Stored rows have null in it."""
-    return table.columns.add(name, type, after, comment, first=first, options=options)
+    return table.columns.add(name, type, after, comment, first=first, default=default, options=options)
+
+
+@app.command("set-default")
+@table_command("setting the default of {name}")
+def set_default(
+    table: lakebed.Table,
+    options: dict[str, str],
+    name: Name,
+    value: Annotated[str, typer.Argument(help="A constant of SQL: 0, \"'unknown'\", current_timestamp().")],
+) -> ColumnFacts:
+    """Set the value of a column where the rows of a write lack it."""
+    return table.columns.set_default(name, value, options=options)
+
+
+@app.command("drop-default")
+@table_command("dropping the default of {name}")
+def drop_default(table: lakebed.Table, options: dict[str, str], name: Name) -> ColumnFacts:
+    """Remove the default of a column."""
+    return table.columns.drop_default(name, options=options)
 
 
 @app.command()

@@ -54,6 +54,8 @@ EXAMPLES = {
     "serve": ("serve --warehouse s3://lake/warehouse", "serve --address 0.0.0.0 --token-file token --port 8181"),
     "columns list": ("columns list trips", "columns list trips --output json"),
     "columns add": ("columns add trips discount 'decimal(8,2)' --after fare --comment 'in euro'",),
+    "columns set-default": ("columns set-default trips fare 0", "columns set-default trips city \"'unknown'\""),
+    "columns drop-default": ("columns drop-default trips fare",),
     "columns drop": ("columns drop trips tip",),
     "columns rename": ("columns rename trips fare price",),
     "columns widen": ("columns widen trips stops bigint",),

@@ -136,6 +136,7 @@ TAKEN: dict[str, _Taken] = {
     **dict.fromkeys(
         ("options", "function_options", "storage_options", "source_options", "properties", "settings"), _OPTIONS
     ),
+    **dict.fromkeys(("defaults", "generated"), (_are_options, "a dict of columns and values")),
     **dict.fromkeys(("start", "end", "as_of"), _MOMENT),
     "spark": _SESSION,
     "where": _CONDITION,

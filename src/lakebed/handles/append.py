@@ -331,9 +331,10 @@ def _plain_keys(rows: pa.RecordBatch, edges: Sequence[tuple[int, int]], format_:
 def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[str, ...]]:
     """The incoming rows for a log file, and the columns that its blocks omit.
 
-    Blocks leave no columns out in four cases. Before table version 8 there are no partial blocks. Real Hudi misreads
+    Blocks leave no columns out in five cases. Before table version 8 there are no partial blocks. Real Hudi misreads
     them in slices without a base file, and where they lack the column that marks deletes. And where a key was deleted,
-    a record after the delete takes its missing columns from the base file, where the deleted row still is. In these
+    a record after the delete takes its missing columns from the base file, where the deleted row still is. And rows of
+    new keys get the defaults of the columns that they lack. In these
     cases the rows are filled from the stored rows, and rows that lose to them are left out.
     """
     if not incoming.absent and not incoming.required:
@@ -348,11 +349,12 @@ def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[s
     if not blocks or not incoming.absent or file_slice.base_file is None:
         return _filled(group, incoming), ()
     deletes = group.job.reader.logs(file_slice).has_deletes
-    if incoming.required or deletes:
+    new_values = bool(group.job.intake.new_values)  # which partial blocks have no place for
+    if incoming.required or deletes or new_values:
         stored_keys = stored_rows(group.job.reader, file_slice, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
         is_stored = as_numpy(pc.is_in(incoming.keys, value_set=stored_keys))
         incoming.require_complete(np.flatnonzero(~is_stored & ~incoming.deletes))
-        if deletes and not is_stored.all():
+        if (deletes or new_values) and not is_stored.all():
             return _filled(group, incoming), ()
     return incoming, incoming.absent
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,15 +26,25 @@ When = Literal["matched", "not_matched", "not_matched_by_source"]
 Action = Literal["update", "delete", "insert"]
 
 
+class RowColumn(Protocol):
+    """A column whose values follow from the other columns of a row."""
+
+    @property
+    def field(self) -> pa.Field: ...
+
+    def values(self, rows: pa.RecordBatch) -> pa.Array: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Clause:
     """An action for some pairs: those of the kind `when` for which `condition` (None: always) is true. `values` are the
-    columns that an update or an insert sets."""
+    columns that an update or an insert sets, `generated` those that follow from the other columns of the row."""
 
     when: When
     action: Action
     condition: pc.Expression | None = None
     values: Mapping[str, pc.Expression] = field(default_factory=dict[str, pc.Expression])
+    generated: tuple[RowColumn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +130,17 @@ class Clauses:
             else:
                 values = pa.nulls(pairs.num_rows, column.type)
             columns.append(values)
-        return pa.Table.from_arrays(columns, schema=self._loose)
+        rows = pa.Table.from_arrays(columns, schema=self._loose)
+        return with_row_columns(rows, clause.generated) if clause.generated else rows
+
+
+def with_row_columns(rows: pa.Table, columns: Sequence[RowColumn]) -> pa.Table:
+    """The rows with the values of columns that follow from their other columns."""
+    batch = pa.RecordBatch.from_arrays([one_array(column) for column in rows.columns], schema=rows.schema)
+    for column in columns:
+        at = rows.schema.get_field_index(column.field.name)
+        rows = rows.set_column(at, rows.schema.field(at), column.values(batch))
+    return rows
 
 
 def evaluate(rows: pa.Table, expressions: Sequence[pc.Expression]) -> list[pa.Array]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -225,7 +225,8 @@ class Intake:
     `numbered` the rows of the base file that an index found are kept. With `null_ordering` "lowest" ordering values may
     be null, but those of rows that are deletes. With `in_batches` rows stay in the batches they come in, for a group
     whose rows are all written as they come. With `once_a_file` a row comes once, although an index has found its key in
-    several rows of a file. `checks` are those of the table that the rows have to pass.
+    several rows of a file. `checks` are those of the table that the rows have to pass. `new_values` has the values that
+    rows of new keys get in absent columns; in a column without one they have null.
     """
 
     schema: pa.Schema
@@ -240,6 +241,7 @@ class Intake:
     in_batches: bool = False
     once_a_file: bool = False
     checks: RowChecks | None = None
+    new_values: Mapping[str, pa.Scalar] = field(default_factory=dict[str, pa.Scalar])
 
     def checked(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         """The batches in the form that a merge reads: the columns of lakebed that a row carries (key, delete flag,
@@ -309,9 +311,11 @@ class Intake:
         return rows.select(list(columns))
 
     def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the table's columns in its types; null in a column that is absent."""
+        """The rows with the table's columns in its types; in an absent column the value of rows of new keys."""
         if not self.absent:
             return project_incoming(batch, self.schema)
+        for name, value in self.new_values.items():
+            batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
         return project_incoming(
             batch, pa.schema([f.with_nullable(f.nullable or f.name in self.absent) for f in self.schema])
         )

@@ -65,9 +65,12 @@ def compiled_check(check: Check, schema: pa.Schema) -> RowCheck:
     return RowCheck(check, predicate.columns, predicate.to_arrow())
 
 
-def row_checks(context: WriteContext, schema: pa.Schema, absent: Sequence[str] = ()) -> RowChecks | None:
+def row_checks(
+    context: WriteContext, schema: pa.Schema, absent: Sequence[str] = (), changed: frozenset[str] | None = None
+) -> RowChecks | None:
     """The table's checks of rows with these columns; None if it has none. The rows lack the `absent` columns, whose
-    stored values stay.
+    stored values stay. `changed` are the columns that the write sets, if its rows have others that it only read: checks
+    of those alone are left out.
 
     A check of absent columns alone says nothing about such a row, unless its key is new and the check is false for
     null: these columns are then required of new keys. Raises `SchemaConflict` for a check that compares an absent
@@ -80,16 +83,19 @@ def row_checks(context: WriteContext, schema: pa.Schema, absent: Sequence[str] =
     for check in checks:
         row_check = compiled_check(check, schema)
         lacking = [name for name in row_check.columns if name in absent]
+        if check.generates and len(lacking) == len(row_check.columns):
+            continue
         if not lacking:
             compiled.append(row_check)
-        elif check.on_failure == "warn":
+        elif check.on_failure == "warn" or (changed is not None and changed.isdisjoint(row_check.columns)):
             continue
         elif len(lacking) < len(row_check.columns):
             present = [name for name in row_check.columns if name not in absent]
             raise SchemaConflict(
                 f"the check {check.name} ({check.condition}) of table {context.config.name!r} compares"
                 f" {', '.join(present)} with {', '.join(lacking)}, which these partial rows lack",
-                hint=f"give {', '.join(row_check.columns)} together, or none of them",
+                hint=f"give {', '.join(n for n in row_check.columns if n != check.generates)} together, or none of"
+                " them",
                 context={"check": check.name, "columns": lacking},
             )
         elif any(RowChecks("", (row_check,)).flags(pa.Table.from_pylist([{}], _loose(schema, lacking)))):

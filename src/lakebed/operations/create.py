@@ -79,9 +79,11 @@ def create(
     indexes: Sequence[str] = (),
     profile: Callable[[], TableProfile],
     allow_existing: bool = True,
+    values: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {}),
 ) -> TableConfig:
     """Check everything, then write the properties. Raises before anything is written; `TableExists` by the storage.
 
+    `values` are the defaults and the expressions of generated columns, by column.
     Without `allow_existing` a folder that holds other data is refused. `profile` gives the measures from which "auto"
     chooses an index; the table records the reason for the choice.
     """
@@ -143,6 +145,7 @@ def create(
     )
     config = TableConfig(created)
     _check_config(config, columns)
+    created |= _value_properties(config, columns, values)
     check_new_indexes([*table_index.metadata_indexes, *index_names], config, columns, table_index)
     finish_interrupted_overwrite(storage)
     if not allow_existing and storage.head(PROPERTIES_PATH) is None:  # a table's own files are not foreign
@@ -165,6 +168,20 @@ def _named_as_columns(settings: TableSettings, columns: pa.Schema) -> TableSetti
         settings,
         **{role: tuple(in_any_case(n, columns.names) for n in fields) for role, fields in names.items() if fields},
     )
+
+
+def _value_properties(
+    config: TableConfig, columns: pa.Schema, values: tuple[Mapping[str, Any], Mapping[str, Any]]
+) -> dict[str, str]:
+    """The properties that record the defaults and the generated columns of a new table."""
+    defaults, generated = values
+    if not defaults and not generated:  # as of most tables
+        return {}
+    from lakebed.operations.column_values import check_new_values
+    from lakebed.properties.column_values import properties_of
+
+    default_texts, expressions = check_new_values(config, columns, defaults, generated)
+    return properties_of(default_texts, expressions)
 
 
 def _check_table_type(index: Index, type_: str) -> None:

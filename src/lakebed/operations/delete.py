@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -41,7 +42,7 @@ from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 
 _DELETES = RowMatch("keys", deletes=True)
-# Deletes of no more keys are looked up before they begin.
+# So many keys are looked up first, and the others only if the table has none of these.
 MAX_LOOKED_UP = 1_000
 
 
@@ -83,18 +84,38 @@ def _refuse_ambiguous(keys: Any, verb: str = "delete") -> None:
 def delete(context: WriteContext, selector: Any) -> WriteResult:
     """Delete by `Where`, by a list of keys, or by rows with key (and partition) columns.
 
-    Keys without their partition columns are looked up in every partition, and every row found is deleted. A delete that
-    finds nothing makes no commit, unless it is blind: a merge-on-read table with a bucket index logs deletes of keys.
+    Keys without their partition columns are looked up in every partition, and every row found is deleted.
+
+    A delete that finds nothing makes no commit, with three exceptions. One with `once=` or with metadata of the caller
+    makes a commit, which records these. So does one that does not look: a merge-on-read table with a bucket index logs
+    deletes of keys, unless it has no file for their buckets. And on Spark one of rows that have the partition columns.
     """
     admit(context, "delete")
     verb = _verb(context, selector)
-    if not context.records_more and not context.engine.is_distributed:
+    if context.records_more:
+        return _run(context, verb)
+    if context.engine.is_distributed and isinstance(verb, DeleteWhere | DeleteKeys):
+        engine = context.engine
+        with persisted(engine, verb.located(context, context.opened)) as rows:
+            if count_rows(engine, engine.head(rows, 1)) == 0 and reopened(context.opened) is None:
+                requested = 0 if isinstance(verb, DeleteWhere) else count_rows(engine, verb.keys)
+                return _nothing_found(context, requested)
+            return _run(context, replace(verb, found=(context.opened, rows)))
+    if not context.engine.is_distributed:
         verb, requested = _looked_up(context, verb)
         # a key that was written meanwhile is deleted
         if requested is not None and reopened(context.opened) is None:
-            last = context.opened.timeline.last_completed
-            checkpoint = "" if last is None else last.completion_time or last.time
-            return WriteResult("", checkpoint, "delete", rows=requested, unchanged=requested)
+            return _nothing_found(context, requested)
+    return _run(context, verb)
+
+
+def _nothing_found(context: WriteContext, requested: int) -> WriteResult:
+    last = context.opened.timeline.last_completed
+    checkpoint = "" if last is None else last.completion_time or last.time
+    return WriteResult("", checkpoint, "delete", rows=requested, unchanged=requested)
+
+
+def _run(context: WriteContext, verb: AnyDelete) -> WriteResult:
     if isinstance(verb, DeleteRows) and context.index.hashing is None:
         # the index gives a row for each stored row of a key
         with persisted(context.engine, verb.rows) as rows:
@@ -109,28 +130,35 @@ def delete(context: WriteContext, selector: Any) -> WriteResult:
 
 def _looked_up(context: WriteContext, verb: AnyDelete) -> tuple[AnyDelete, int | None]:
     """The verb, with the rows that it will delete where they are already known; and the number of its keys if the table
-    has none of them (for a condition 0), otherwise None. More than `MAX_LOOKED_UP` keys are not looked up."""
+    has none of them (for a condition 0), otherwise None. Rows of a stream are not looked up."""
     engine, snapshot = context.engine, context.opened
     if isinstance(verb, DeleteWhere):
-        rows = verb.stored_rows(context, snapshot).to_arrow()
-        return replace(verb, found=(snapshot, rows)), None if rows.num_rows else 0
-    is_blind = context.index.hashing is not None and context.config.table_type == "mor"
-    if is_blind and not isinstance(verb, DeleteKeys):
-        return verb, None
+        rows = verb.located(context, snapshot)
+        stored = engine.collect(rows)
+        return replace(verb, found=(snapshot, engine.from_arrow(stored))), None if stored.num_rows else 0
     if isinstance(verb, DeleteRows):
-        if not engine.has_at_hand(verb.rows) or count_rows(engine, verb.rows) > MAX_LOOKED_UP:
+        if not engine.has_at_hand(verb.rows):
             return verb, None
         keys = engine.collect(derive_keys(context, verb.rows, engine.schema(verb.rows), keep=[]))
     else:
         keys = verb.keys if isinstance(verb, DeleteHashed) else engine.collect(verb.keys)
-    if keys.num_rows > MAX_LOOKED_UP:
-        return verb, None
+    hashing = context.index.hashing
+    if hashing is not None and context.config.table_type == "mor" and not isinstance(verb, DeleteKeys):
+        # nothing is stored where there is no file; writers that do not wait for others delete what they do not see, too
+        locations = None if context.is_non_blocking else hashing.key_locations(snapshot)
+        paths = pc.unique(keys.column(PARTITION_PATH)).to_pylist() if PARTITION_PATH in keys.column_names else None
+        files = locations and buckets_of_keys(snapshot.file_slices(paths), locations, keys.column(RECORD_KEY))
+        return verb, keys.num_rows if files == [] else None
     # a record index is asked for keys in all paths: one that has a row elsewhere counts as found
     is_searched = isinstance(verb, DeleteRows) and not context.index.is_global
     in_partitions = is_searched and RECORD_INDEX not in snapshot.config.metadata_partitions
-    partitions = plain_texts(keys.column(PARTITION_PATH)) if in_partitions else None
-    flags = are_stored(snapshot, LookupKeys(plain_texts(keys.column(RECORD_KEY)), partitions))
-    return verb, None if pc.any(flags).as_py() else keys.num_rows
+    # most deletes find one of their first keys
+    for part in (keys.slice(0, MAX_LOOKED_UP), keys.slice(MAX_LOOKED_UP)):
+        partitions = plain_texts(part.column(PARTITION_PATH)) if in_partitions else None
+        lookup = LookupKeys(plain_texts(part.column(RECORD_KEY)), partitions)
+        if part.num_rows and pc.any(are_stored(snapshot, lookup)).as_py():
+            return verb, None
+    return verb, keys.num_rows
 
 
 def count_deletes(context: WriteContext, selector: Any) -> WriteResult:
@@ -300,6 +328,18 @@ class DeleteHashed(_Delete):
 class _DeleteLocated(_Delete):
     """Deletes of stored rows whose location is known, so that the index looks nothing up."""
 
+    found: tuple[Snapshot, Rows] | None = field(default=None, repr=False, compare=False)
+    """The rows to delete in a view of the table, which are taken where the table has not changed since."""
+
+    @abstractmethod
+    def located(self, context: WriteContext, snapshot: Snapshot) -> Rows:
+        """The stored rows to delete, with their locations."""
+
+    def prepare(self, write: Write) -> Rows:
+        if self.found is not None and write.snapshot.shows_same(self.found[0]):
+            return self.found[1]
+        return self.located(write.context, write.snapshot)
+
     def count_keys(self, rows: Rows, engine: Engine) -> None:
         """Record how many of the keys these rows have."""
         return
@@ -343,11 +383,11 @@ class DeleteKeys(_DeleteLocated):
         parts = (keys, engine.distinct(keys), engine.distinct(stored_keys))
         self._counts[:] = [count_rows(engine, part) for part in parts]
 
-    def prepare(self, write: Write) -> Rows:
+    def located(self, context: WriteContext, snapshot: Snapshot) -> Rows:
         """The rows to delete: all locations of these keys in all partition paths, from the index or by a join with the
         key column of all base files (only of the buckets of the keys, if the index hashes)."""
-        engine, snapshot = write.context.engine, write.snapshot
-        stored, located = write.context.index.stored_locations, None
+        engine = context.engine
+        stored, located = context.index.stored_locations, None
         if stored is not None:
             located = stored.locate(engine.derive(self.keys, {}, keep=[RECORD_KEY]), snapshot, engine)
         if located is not None and engine.schema(self.keys).names == [RECORD_KEY]:
@@ -355,14 +395,14 @@ class DeleteKeys(_DeleteLocated):
         if located is not None:
             return engine.join(located, engine.distinct(self.keys), [RECORD_KEY], "inner")
         names = [RECORD_KEY, PARTITION_PATH, *positions_of(snapshot)]
-        rows = engine.read_columns(snapshot, self._slices(write), [*names, FILE_NAME])
+        rows = engine.read_columns(snapshot, self._slices(context, snapshot), [*names, FILE_NAME])
         locations = engine.derive(rows, STORED_LOCATION, keep=names)
         return engine.join(locations, engine.distinct(self.keys), [RECORD_KEY], "inner")
 
-    def _slices(self, write: Write) -> Sequence[FileSlice]:
-        hashing, engine = write.context.index.hashing, write.context.engine
-        locations = None if hashing is None else hashing.key_locations(write.snapshot)
-        slices = write.snapshot.file_slices()
+    def _slices(self, context: WriteContext, snapshot: Snapshot) -> Sequence[FileSlice]:
+        hashing, engine = context.index.hashing, context.engine
+        locations = None if hashing is None else hashing.key_locations(snapshot)
+        slices = snapshot.file_slices()
         texts = self.texts
         if texts is None and not engine.is_distributed:
             texts = engine.collect(self.keys).column(RECORD_KEY)
@@ -376,14 +416,9 @@ class DeleteWhere(_DeleteLocated):
     """A delete of every stored row that fulfils a condition."""
 
     condition: Any
-    found: tuple[Snapshot, pa.Table] | None = field(default=None, repr=False, compare=False)
-    """The rows of a view of the table, which are taken where the table has not changed since."""
 
-    def prepare(self, write: Write) -> Rows:
-        engine, scan = write.context.engine, self.stored_rows(write.context, write.snapshot)
-        if self.found is not None and write.snapshot.shows_same(self.found[0]):
-            rows = engine.rows(self.found[1])
-            return engine.derive(rows, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
+    def located(self, context: WriteContext, snapshot: Snapshot) -> Rows:
+        scan, engine = self.stored_rows(context, snapshot), context.engine
         rows = engine.rows(scan.to_spark() if engine.is_distributed else scan.to_arrow())
         return engine.derive(rows, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
 

@@ -345,7 +345,8 @@ class _Merge(Verb):
 
     def checks(self, context: WriteContext, schema: TableSchema) -> RowChecks | None:
         """The checks that stop the merge; those that only warn are left to writes of rows."""
-        checks = row_checks(context, schema.data, self.absent(context, schema))
+        changed = frozenset(self.bound.set_columns)
+        checks = row_checks(context, schema.data, self.absent(context, schema), changed)
         if checks is None:
             return None
         return replace(checks, checks=tuple(check for check in checks.checks if check.check.on_failure != "warn"))

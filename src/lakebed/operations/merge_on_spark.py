@@ -17,6 +17,7 @@ import pyarrow.types as pt
 from lakebed.engine.base import Rows, Task
 from lakebed.engine.spark import join_on
 from lakebed.expressions.base import Column
+from lakebed.filters.generated import GeneratedColumn
 from lakebed.filters.text import quote_name
 from lakebed.handles.matched import older_row, refuse_repeated_keys, refuse_stored_keys
 from lakebed.merge.clauses import check_unambiguous
@@ -163,10 +164,24 @@ class SparkMerge:
             front = [field.with_nullable(True) for field in self._engine.schema(rows) if field.name not in others]
             to = pa.schema([*front, *schema])
             rows = self._engine.map(rows, _Converted(to, {value: at for at, value in converted.items()}), to)
+        rows = self._with_generated(rows)
         if not deletes:
             return rows
         deleted_rows = rows.filter(DELETE).dropDuplicates([RECORD_KEY, PARTITION_PATH])
         return rows.filter(f"NOT {DELETE}").unionByName(deleted_rows)
+
+    def _with_generated(self, rows: DataFrame) -> DataFrame:
+        """The rows with the generated columns of their clauses, which follow from their other columns."""
+        columns = {column.field.name: column for clause in self._bound.clauses for column in clause.generated}
+        if not columns:
+            return rows
+        clauses = {
+            name: [n for n, c in enumerate(self._bound.clauses) if column in c.generated]
+            for name, column in columns.items()
+        }
+        schema = self._engine.schema(rows)
+        to = pa.schema([f.with_nullable(True) if f.name in columns else f for f in schema])
+        return self._engine.map(rows, _Generated(tuple(columns.values()), clauses), to)
 
     def _stored_ordering(self) -> list[str]:
         """The stored ordering values, if rows may move, or be replaced."""
@@ -318,6 +333,23 @@ class _Converted:
                 values = in_column(batch.column(value), self.schema.field(name), SQL)
                 columns[name] = pc.if_else(acts, values, columns[name])
             yield pa.RecordBatch.from_arrays(list(columns.values()), schema=self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Generated:
+    """A task function that computes generated columns in the rows of the clauses that `clauses` has for each."""
+
+    columns: tuple[GeneratedColumn, ...]
+    clauses: Mapping[str, list[int]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            for column in self.columns:
+                name = column.field.name
+                acts = pc.is_in(batch.column(CLAUSE), value_set=pa.array(self.clauses[name], batch.column(CLAUSE).type))
+                columns[name] = pc.if_else(acts, column.values(batch), columns[name])
+            yield pa.RecordBatch.from_arrays(list(columns.values()), names=batch.schema.names)
 
 
 def prepare_on_spark(join: MergeJoin, write: Write) -> Any:

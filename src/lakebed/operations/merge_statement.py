@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -14,15 +13,16 @@ import pyarrow.compute as pc
 
 from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.filters.coercion import constant_text
+from lakebed.filters.generated import GeneratedColumn
 from lakebed.filters.pairs import Equality, OnCondition, PairExpression, PairReader, Side
-from lakebed.filters.text import quote_name
+from lakebed.filters.text import quote_name, spark_literal
 from lakebed.merge.clauses import Action, Clause, Clauses, When
 from lakebed.operations.checks import condition_of
+from lakebed.operations.column_values import default_values, generated_columns, is_default, sql_of
 from lakebed.operations.context import WriteContext
-from lakebed.schema.arrow import MAX_PRECISION
 from lakebed.schema.assignment import check_fits
 from lakebed.schema.column_names import did_you_mean, in_any_case, nearest_name
+from lakebed.schema.spark import spark_null
 from lakebed.sharing import once
 
 All = Literal["all"]
@@ -88,12 +88,14 @@ class MergeStatement:
 @dataclass(frozen=True)
 class BoundClause:
     """A clause with its texts bound to columns. `keys_of_all` are key fields that "all" would set; a clause that would
-    change them is refused."""
+    change them is refused. `generated` are columns that follow from the others of a row that the clause makes; their
+    values are null before."""
 
     text: ClauseText
     condition: PairExpression | None
     values: Mapping[str, PairExpression]
     keys_of_all: tuple[str, ...] = ()
+    generated: tuple[GeneratedColumn, ...] = ()
 
     @property
     def expressions(self) -> tuple[PairExpression, ...]:
@@ -197,6 +199,7 @@ class BoundMerge:
                 clause.text.action,
                 None if clause.condition is None else arrow_of(clause.condition),
                 {name: arrow_of(value) for name, value in clause.values.items()},
+                clause.generated,
             )
             for clause in self.clauses
         )
@@ -279,28 +282,87 @@ class _Binder:
         condition = None
         if clause.condition is not None:
             condition = self._reader.condition(clause.condition, sides, f"condition of {clause.name}")
-        values, keys = self._values(clause, sides)
-        return BoundClause(clause, condition, values, keys)
+        return BoundClause(clause, condition, *self._values(clause, sides))
 
     def _values(
         self, clause: ClauseText, sides: Sequence[Side]
-    ) -> tuple[Mapping[str, PairExpression], tuple[str, ...]]:
+    ) -> tuple[Mapping[str, PairExpression], tuple[str, ...], tuple[GeneratedColumn, ...]]:
         if clause.action == "delete":
-            return {}, ()
+            return {}, (), ()
         keys = self._context.keys.key_fields
         if isinstance(clause.values, str) and clause.values == "all":
             values = self._all(clause)
             if clause.action == "update":
                 assigned_keys = tuple(name for name in keys if name in values)
                 values = {name: value for name, value in values.items() if name not in keys}
+                values, computed = self._with_generated(clause, values)
                 self._check_types(values)
-                return values, tuple(name for name in assigned_keys if name not in self._equated)
+                return values, tuple(name for name in assigned_keys if name not in self._equated), computed
         else:
             values = self._given(clause, clause.values, sides)
         if clause.action == "insert":
+            lacking = [name for name in self._defaults if name not in values]
+            values = {**values, **{name: self._default(name) for name in lacking}}
+        values, computed = self._with_generated(clause, values)
+        if clause.action == "insert":
             self._check_insert(clause, values)
         self._check_types(values)
-        return values, ()
+        return values, (), computed
+
+    def _value(self, column: str, text: str, sides: Sequence[Side], label: str) -> PairExpression:
+        """The value of a text, in which DEFAULT is the default of the column."""
+        if not is_default(text):
+            return self._reader.value(text, sides, label)
+        if column in self._context.config.generated:
+            raise InvalidOption(
+                f"{label} is DEFAULT, and the column is generated from others",
+                hint="leave it out: it gets its value by its expression",
+                context={"column": column},
+            )
+        return self._default(column) if column in self._defaults else self._reader.value("NULL", (), label)
+
+    @once
+    def _defaults(self) -> Mapping[str, pa.Scalar]:
+        """The defaults of the table's columns now: each is one value for all rows of the merge."""
+        return default_values(self._context.config, self._schema)
+
+    def _default(self, column: str) -> PairExpression:
+        value = self._defaults[column]
+        return self._reader.value(spark_literal(value.as_py(), value.type), (), f"default of {column}")
+
+    @once
+    def _generated(self) -> list[GeneratedColumn]:
+        return generated_columns(self._context.config, self._schema)
+
+    def _with_generated(
+        self, clause: ClauseText, values: Mapping[str, PairExpression]
+    ) -> tuple[Mapping[str, PairExpression], tuple[GeneratedColumn, ...]]:
+        """The values with those of generated columns: of all columns in a new row, and of those whose sources an update
+        sets; and the columns that are generated from the values of a row that is made, for which these have null. A
+        column that the clause sets itself is judged by the check that its value is that of its expression."""
+        computed = [
+            column
+            for column in self._generated
+            if column.field.name not in values
+            and (clause.action == "insert" or not values.keys().isdisjoint(column.columns))
+        ]
+        return {**values, **{c.field.name: self._generated_value(clause, c, values) for c in computed}}, tuple(computed)
+
+    def _generated_value(
+        self, clause: ClauseText, column: GeneratedColumn, values: Mapping[str, PairExpression]
+    ) -> PairExpression:
+        """Null, and the columns of both sides from which the value of a generated column follows."""
+        set_values = [values[name] for name in column.columns if name in values]
+        stays = [name for name in column.columns if name not in values] if clause.action == "update" else []
+        kind = column.field.type
+        return PairExpression(
+            column.text,
+            tuple(dict.fromkeys([*stays, *(name for value in set_values for name in value.target)])),
+            tuple(dict.fromkeys(name for value in set_values for name in value.source)),
+            spark_null(column.field),
+            pc.scalar(pa.scalar(None, kind)),
+            kind,
+        )
 
     def _check_types(self, values: Mapping[str, PairExpression]) -> None:
         """Raise `SchemaConflict` for values of a type that their column does not take."""
@@ -357,7 +419,7 @@ class _Binder:
                     hint="delete the row and insert it under its new key",
                     context={"column": name},
                 )
-            values[name] = self._reader.value(_sql(value), sides, f"value of {name} in {clause.name}")
+            values[name] = self._value(name, sql_of(value), sides, f"value of {name} in {clause.name}")
         return values
 
     def _check_insert(self, clause: ClauseText, values: Mapping[str, PairExpression]) -> None:
@@ -392,23 +454,6 @@ class _Binder:
             ),
             context={"column": name, "nearest": nearest_name(name, names)},
         )
-
-
-def _sql(value: Any) -> str:
-    """The SQL of a value: a text unchanged, a constant as a literal."""
-    if isinstance(value, str):
-        return value
-    text = constant_text(value)
-    if text is None and isinstance(value, int | Decimal):
-        raise InvalidOption(
-            f"the number {str(value)[:60]} has no column: a decimal has at most {MAX_PRECISION} digits",
-            hint="round it, or give it as a float",
-        )
-    if text is None:
-        raise InvalidOption(
-            f"a value is SQL text or a constant, not {type(value).__name__}", hint='for example {"fare": "s.fare * 2"}'
-        )
-    return text
 
 
 def key_equalities(on: OnCondition | None, fields: Sequence[str], stored: pa.Schema) -> dict[str, Equality] | None:

@@ -103,6 +103,10 @@ def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMa
     if match.looks_up:
         keyed_by_meta(context, operation.lower())
     rows = incoming_rows(context, data)
+    if context.config.defaults or context.config.generated:
+        from lakebed.operations.column_values import filled
+
+        rows = filled(context, rows)
     require_columns(context, context.engine.schema(rows))
     schema = schema_for_write(context, context.opened, rows, partial=settings.partial)
     if settings.stats_columns:

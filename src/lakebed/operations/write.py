@@ -4,7 +4,7 @@ tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -134,6 +134,11 @@ class Write:
             indexes = KeyIndexes.of(self.snapshot.storage, self.snapshot.config)
             format_ = replace(format_, change_fields=indexes.fields if indexes else None)
         generated = context.makes_keys and not self.match.deletes
+        new_values: Mapping[str, pa.Scalar] = {}
+        if settings.partial and (context.config.defaults or context.config.generated):
+            from lakebed.operations.column_values import values_of_new_rows
+
+            new_values = values_of_new_rows(context, self.schema.data, self.absent)
         intake = Intake(
             schema=self.schema.data,
             rules=context.rules,
@@ -142,6 +147,7 @@ class Write:
             memory=settings.memory,
             auto_keys=self.instant if generated else None,
             absent=self.absent,
+            new_values=new_values,
             null_ordering=settings.null_ordering,
             once_a_file=self.match.on_match == "keys" and self.clauses is None,
             checks=self.checks,

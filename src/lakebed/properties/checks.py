@@ -32,7 +32,7 @@ class Check(Printed):
     `on` is what the condition is about: "row" for the columns of one row, "table" for aggregates of all rows.
     `on_failure` is what a write does with rows for which the condition is false: it raises `CheckFailed` ("reject"),
     writes them to the table of rejects and the other rows to the table ("quarantine"), or writes all and warns
-    ("warn").
+    ("warn"). `generates` is the column whose expression the check compares with its value; empty for other checks.
 
     >>> Check("positive", "fare >= 0").on_failure
     'reject'
@@ -42,6 +42,7 @@ class Check(Printed):
     condition: str
     on: CheckedOn = "row"
     on_failure: OnFailure = "reject"
+    generates: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -76,11 +77,11 @@ class Check(Printed):
     @property
     def text(self) -> str:
         """The value of the table property that records the check."""
-        return json.dumps({name: value for name, value in asdict(self).items() if name != "name"})
+        return json.dumps({name: value for name, value in self.to_dict().items() if name != "name"})
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values, for JSON."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value or name != "generates"}
 
     def __str__(self) -> str:
         return f"{self.name}: {self.condition} ({self.on_failure})"

@@ -22,7 +22,15 @@ from lakebed.config.option_table import (
 )
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.expressions.key_generators import KINDS_OF_CLASSES, KeyGenerator, KeyGeneratorSpec, key_generator
-from lakebed.model import CHECK_PREFIX, HOODIE, RECORD_INDEX, SECONDARY_INDEX, has_completion_times
+from lakebed.model import (
+    CHECK_PREFIX,
+    DEFAULT_PREFIX,
+    GENERATED_PREFIX,
+    HOODIE,
+    RECORD_INDEX,
+    SECONDARY_INDEX,
+    has_completion_times,
+)
 from lakebed.sharing import once
 
 if TYPE_CHECKING:
@@ -421,11 +429,29 @@ class TableConfig:
     @once
     def checks(self) -> tuple[Check, ...]:
         """The conditions that rows, and the table as a whole, have to fulfil, by name."""
-        if CHECK_PREFIX not in " ".join(self.properties):  # as in most tables
+        if CHECK_PREFIX not in " ".join(self.properties) and not self.generated:  # as in most tables
             return ()
         from lakebed.properties.checks import checks_in
+        from lakebed.properties.column_values import generated_checks
 
-        return checks_in(self.properties)
+        return (*checks_in(self.properties), *generated_checks(self.generated))
+
+    @once
+    def defaults(self) -> Mapping[str, str]:
+        """The expressions of the values that columns get where the rows of a write lack them, by column."""
+        return self._expressions(DEFAULT_PREFIX)
+
+    @once
+    def generated(self) -> Mapping[str, str]:
+        """The expressions of generated columns over the other columns of a row, by column."""
+        return self._expressions(GENERATED_PREFIX)
+
+    def _expressions(self, prefix: str) -> Mapping[str, str]:
+        if prefix not in " ".join(self.properties):  # as in most tables
+            return {}
+        from lakebed.properties.column_values import expressions_in
+
+        return expressions_in(self.properties, prefix)
 
     @once
     def table_checks(self) -> tuple[Check, ...]:

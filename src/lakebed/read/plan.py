@@ -25,7 +25,7 @@ from lakebed.model import (
     BaseFile,
     FileSlice,
 )
-from lakebed.properties.table_config import printed_partition_fields
+from lakebed.properties.table_config import TableConfig, printed_partition_fields
 from lakebed.read.keys import bucket_layout, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import demands_keys, depends_on_path, prune_partitions, slices_in_buckets, slices_without
 from lakebed.schema.conversion import can_cast, project
@@ -168,6 +168,8 @@ class ScanPlan:
     read_schema: pa.Schema
     sets: tuple[SliceSet, ...]
     predicate: Predicate | None = None
+    implied: tuple[Node, ...] = ()
+    """What the condition says of generated columns, which rules out files besides."""
     total_files: int = 0
     total_partitions: int = 0
     remaining_partitions: int = 0
@@ -237,6 +239,8 @@ class ScanPlan:
                 lines += [f"  pruned      {count_text(len(slices), 'file')} by {step}", *_names(slices, names)]
         if self.predicate is not None:
             lines.append(f"  where       {self.predicate}")
+        if self.implied:
+            lines.append(f"  implied     {_text_of(self.implied)} (of generated columns)")
         lines.append(f"  columns     {', '.join(self.columns)}")
         skeletons = sum(f.is_skeleton for f in files)
         if skeletons:
@@ -249,6 +253,12 @@ class ScanPlan:
                 f"  old schemas {sum(len(s.slices) for s in rewritten)} files in {len(rewritten)} sets are cast"
             )
         return "\n".join(lines)
+
+
+def _text_of(conditions: Sequence[Node]) -> str:
+    from lakebed.filters.predicates import node_to_spark
+
+    return " AND ".join(map(node_to_spark, conditions))
 
 
 def _names(slices: Sequence[FileSlice], limit: int) -> list[str]:
@@ -327,10 +337,11 @@ def plan_scan(
         nodes = tuple(conjuncts(predicate.root))
         others = tuple(node for node in nodes if {*columns_of(node)} != {COMMIT_TIME})
         chooser = predicate if len(others) == len(nodes) else combine(None, others)
-    if choosing:
+    implied = _implied(snapshot.config, predicate, available) if snapshot.config.generated else ()
+    if choosing or implied:
         from lakebed.filters.predicates import And, Predicate
 
-        chooser = Predicate(And((*choosing, *([predicate.root] if predicate else []))))
+        chooser = Predicate(And((*choosing, *implied, *([predicate.root] if predicate else []))))
     remaining_slices, pruned, partitions = _prune(snapshot, chooser, everything, available, of_snapshot=slices is None)
     if chooser is not None and reads.data_skipping:
         from lakebed.read.skip import skip_slices
@@ -353,6 +364,7 @@ def plan_scan(
         read_schema=read_schema,
         sets=sets,
         predicate=predicate,
+        implied=implied,
         total_files=sum([s.base_file is not None for s in everything]),
         total_partitions=len({s.partition for s in everything}),
         remaining_partitions=partitions,
@@ -369,6 +381,16 @@ def plan_scan(
         telemetry.read_planned(snapshot.storage.spec.uri, query, seconds, files, size)
         telemetry.caches_used(requests_of_caches())
     return plan
+
+
+def _implied(config: TableConfig, predicate: Predicate | None, available: pa.Schema) -> tuple[Node, ...]:
+    """What a condition says of the generated columns of the table."""
+    if predicate is None:
+        return ()
+    from lakebed.filters.generated import generated_column, implied_conditions
+
+    columns = [generated_column(name, text, available) for name, text in config.generated.items()]
+    return tuple(implied_conditions(predicate.root, columns))
 
 
 def _prune(

@@ -41,6 +41,7 @@ class ColumnChange:
     after: str | None = None
     first: bool = False
     comment: str | None = None
+    default: Any = None
 
 
 @dataclass(frozen=True, slots=True)

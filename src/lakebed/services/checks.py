@@ -163,6 +163,12 @@ def drop_check(context: WriteContext, name: str) -> Check:
     with writers_lock(storage, context.settings, context.config.name) as lock:
         config = load_same_table(storage, context.config)
         check = required_check(config, name)
+        if check.generates:
+            raise InvalidOption(
+                f"the check {check.name} of table {config.name!r} is that of its generated column {check.generates!r}",
+                hint="a column that is generated stays so",
+                context={"check": check.name, "column": check.generates},
+            )
         update_table_config(storage, {check.key: None}, lock.lock_is_held)
     return check
 

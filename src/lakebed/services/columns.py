@@ -9,19 +9,26 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow.types as pt
 
 from lakebed.concurrency.conflicts import reason_to_take_back
-from lakebed.errors import CommitConflict, ConflictKind, SchemaConflict, UnsupportedFeature
+from lakebed.concurrency.providers import writers_lock
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, SchemaConflict, UnsupportedFeature
+from lakebed.metadata.lookups import open_again
 from lakebed.metadata_records.definitions import load_definitions
 from lakebed.metadata_records.layout import COLUMN_STATS, PARTITION_STATS
-from lakebed.model import ALTER_OPERATION, Action, Instant
+from lakebed.model import ALTER_OPERATION, DEFAULT_PREFIX, Action, Instant
 from lakebed.operations.checks import condition_of
+from lakebed.operations.column_values import check_new_values, default_value
 from lakebed.operations.context import WriteContext, refuse_reserved
 from lakebed.operations.table_checks import columns_of_check
 from lakebed.operations.write_transaction import WriteTransaction
+from lakebed.properties.column_values import properties_of
 from lakebed.properties.features import check_write
+from lakebed.properties.file import load_same_table, update_table_config
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, check_avro_names
 from lakebed.schema.column_changes import ChangedSchema, ColumnChange, changed, field_at
 from lakebed.slices.schema_history import nested_problem
@@ -63,11 +70,12 @@ class ColumnsChanged(Printed):
 @dataclass(frozen=True, slots=True)
 class _Planned:
     """The result of a change: the table's Avro schema, the versions of its columns (newest first; none for a column
-    that needs no schema history), and a line of text."""
+    that needs no schema history), a line of text, and the table properties that follow the commit."""
 
     avro: str
     versions: tuple[Version, ...]
     text: str
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def change_columns(context: WriteContext, change: ColumnChange) -> ColumnsChanged:
@@ -113,6 +121,8 @@ class _ColumnTransaction(WriteTransaction):
                 self.continue_history(timeline, metadata, [newest, *older])
             self.refuse_lost("complete")
             done = self.publish_commit(timeline, metadata)
+            if planned.properties:
+                update_table_config(self.storage, planned.properties, self.lock_is_held)
             is_settled = self.lock_is_held()
         if not is_settled:
             self.resolve_late(
@@ -142,6 +152,7 @@ def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _P
     check_avro_names(changed_schema.schema)
     if change.verb != "add":
         _check_free(context, snapshot, change, changed_schema)
+    new_properties = _default_of_new(config, change, changed_schema)
     avro, renamed = _avro(snapshot, change, changed_schema)
     if snapshot.history is None:
         versions = begun(snapshot.avro_schema, avro, str(_UNKNOWN), renamed)
@@ -150,7 +161,7 @@ def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _P
     unreadable = unreadable_columns(versions[0])
     if unreadable and snapshot.history is None and _is_at_end(change):
         # real Hudi finds such a column in the schema of the commit, as one that an upsert brings
-        return _Planned(avro, (), changed_schema.text)
+        return _Planned(avro, (), changed_schema.text, new_properties)
     if unreadable:
         raise UnsupportedFeature(
             f"a schema history with the {'columns' if len(unreadable) > 1 else 'column'} {', '.join(unreadable)}: real"
@@ -170,7 +181,52 @@ def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _P
             hint="take a name that the column never had" if change.verb == "add" else "add a field, and write it",
             context={"column": path},
         )
-    return _Planned(avro, versions, changed_schema.text)
+    return _Planned(avro, versions, changed_schema.text, new_properties)
+
+
+def _default_of_new(config: TableConfig, change: ColumnChange, changed_schema: ChangedSchema) -> dict[str, str]:
+    """The property that records the default of a column that is added; empty without one."""
+    if change.default is None:
+        return {}
+    return properties_of(*check_new_values(config, changed_schema.schema, {changed_schema.path: change.default}, {}))
+
+
+def set_default(context: WriteContext, column: str, value: Any) -> str:
+    """Record the default of a column, or remove it for None. Returns the column in the table's spelling. Stored rows
+    are left as they are.
+
+    Raises `SchemaConflict` for an unknown column or one that is generated or in the key, `InvalidOption` for a value
+    that is not a constant, or for None where the column has no default.
+    """
+    storage, snapshot = context.storage, open_again(context.storage, context.config)
+    name = field_path(snapshot, column)
+    config, schema = snapshot.config, snapshot.schema
+    if name in config.generated:
+        raise SchemaConflict(
+            f"column {name!r} of table {config.name!r} is generated: it has the value of {config.generated[name]}",
+            hint="a generated column needs no default",
+            context={"column": name},
+        )
+    if value is None and name not in config.defaults:
+        raise InvalidOption(
+            f"column {name!r} of table {config.name!r} has no default",
+            hint=f"defaults have {', '.join(config.defaults)}" if config.defaults else "no column has one",
+            context={"column": name},
+        )
+    changes: dict[str, str | None] = {DEFAULT_PREFIX + name: None}
+    if value is not None:
+        changes.update(properties_of(*check_new_values(config, schema, {name: value}, {})))
+    with writers_lock(storage, context.settings, config.name) as lock:
+        now = open_again(storage, load_same_table(storage, config))
+        if value is not None and (name not in now.schema.names or now.schema.field(name) != schema.field(name)):
+            raise CommitConflict(
+                f"another writer has changed the columns of table {config.name!r} since this default was checked",
+                hint="Nothing was changed. Set it again.",
+                context={"column": name},
+                kind=ConflictKind.SCHEMA,
+            )
+        update_table_config(storage, changes, lock.lock_is_held)
+    return name
 
 
 def _is_at_end(change: ColumnChange) -> bool:
@@ -281,9 +337,12 @@ def _check_free(context: WriteContext, snapshot: Snapshot, change: ColumnChange,
         elif change.verb != "widen" and _meets(path, columns):
             raise SchemaConflict(
                 f"column {path} cannot be {_PAST[change.verb]}: the check {check.name} ({check.condition}) names it",
-                hint=f"drop the check first: t.checks.drop({check.name!r}), and add it again after the change",
+                hint=f"the generated column {check.generates!r} needs it as it is"
+                if check.generates
+                else f"drop the check first: t.checks.drop({check.name!r}), and add it again after the change",
                 context={"column": path, "check": check.name},
             )
+    _check_default(snapshot.config, change, changed_schema, path)
     if change.verb == "widen":
         return
     for key, text in snapshot.config.properties.items():
@@ -294,6 +353,21 @@ def _check_free(context: WriteContext, snapshot: Snapshot, change: ColumnChange,
                 hint=f"change the setting first: t.configure({{{key!r}: ...}})",
                 context={"column": path, "option": key},
             )
+
+
+def _check_default(config: TableConfig, change: ColumnChange, changed_schema: ChangedSchema, path: str) -> None:
+    """Raise an error for a column with a default that is dropped or renamed, or widened to a type that does not take
+    the default."""
+    if path not in config.defaults:
+        return
+    if change.verb == "widen":
+        default_value(config.defaults[path], changed_schema.schema.field(path))
+        return
+    raise SchemaConflict(
+        f"column {path} cannot be {_PAST[change.verb]}: it has the default {config.defaults[path]}",
+        hint=f"drop the default first: t.columns.drop_default({path!r}), and set it again after the change",
+        context={"column": path, "default": config.defaults[path]},
+    )
 
 
 def _fixed(context: WriteContext, snapshot: Snapshot) -> Iterator[tuple[list[str], str]]:

@@ -14,7 +14,7 @@ from lakebed.config.options import one_option, service_properties, service_setti
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata_upkeep.maintain import METADATA_OPTION
-from lakebed.model import CHECK_PREFIX
+from lakebed.model import CHECK_PREFIX, DEFAULT_PREFIX, GENERATED_PREFIX
 from lakebed.properties.file import load_same_table, load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.cdc import CDC_ENABLED
@@ -157,6 +157,13 @@ def _refused(config: TableConfig, name: str) -> InvalidOption:
         return InvalidOption(
             f"{name} is a check of table {config.name!r}, and no setting",
             hint="t.checks.add(name, condition) and t.checks.drop(name) change the checks",
+            context={"option": name},
+        )
+    if name.startswith((DEFAULT_PREFIX, GENERATED_PREFIX)):
+        return InvalidOption(
+            f"{name} is an expression of a column of table {config.name!r}, and no setting",
+            hint="t.columns.set_default(name, value) and t.columns.drop_default(name) change defaults; generated"
+            " columns are given when a table is created",
             context={"option": name},
         )
     if name in config.properties or name.startswith("lakebed.index."):

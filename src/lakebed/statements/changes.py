@@ -18,7 +18,9 @@ from lakebed.errors import InvalidOption
 from lakebed.filters.pairs import PairReader, Side
 from lakebed.filters.sql import outside_parentheses
 from lakebed.filters.text import quote_name, spark_literal
+from lakebed.operations.column_values import default_values, is_default
 from lakebed.operations.result import WriteResult
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.assignment import check_fits, in_column
 from lakebed.schema.column_names import in_any_case
 from lakebed.schema.plain_arrow import one_array
@@ -185,7 +187,9 @@ class _Change(Parts):
             if is_overwrite or constants:
                 raise self.wrong(at, "REPLACE WHERE comes after INSERT INTO without PARTITION")
             start = self._query_after(at + 2)
-        rows = self._fitted(self._rows(self.query(start, self.stop)), table, names, start, constants)
+        query = self.query(start, self.stop, self._defaults(start, table, names or ()))
+        # a merge sets no defaults in stored rows
+        rows = self._fitted(self._rows(query), table, names, start, constants, all_defaults=replaces)
         if replaces:
             condition = self.text(at + 2, start, "the condition")
             return replace_where(table, rows, _PlainNames(table.schema, reference.short_name).condition(condition))
@@ -193,6 +197,24 @@ class _Change(Parts):
             return table.insert(rows)
         paths = overwritten_paths(table, constants) if constants else []
         return table.insert_overwrite(rows, options={STATIC_PATHS: ",".join(paths)} if paths else None)
+
+    def _defaults(self, start: int, table: Table, names: Sequence[str]) -> dict[int, Any]:
+        """The defaults of columns by the tokens DEFAULT in the lists of a VALUES that begins at a token."""
+        if self.statement.word(start) != "VALUES":
+            return {}
+        schema, config = table.schema, TableConfig(dict(table.properties))
+        tokens = [
+            (first, in_any_case(name, schema.names))
+            for row, end in self.listed(start + 1, self.stop)
+            if self.statement.word(row) == "("
+            for name, (first, last) in zip(names, self.listed(row + 1, end - 1), strict=False)
+            if last == first + 1 and self.statement.word(first) == "DEFAULT"
+        ]
+        generated = next((first for first, name in tokens if name in config.generated), None)
+        if generated is not None:
+            raise self.wrong(generated, "a generated column takes no DEFAULT: leave the column out")
+        defaults = default_values(config, schema) if tokens else {}
+        return {first: defaults[name].as_py() if name in defaults else None for first, name in tokens}
 
     def _constants(self, at: int, table: Table, *, is_overwrite: bool) -> tuple[dict[str, pa.Scalar], int]:
         """The values of PARTITION, if it comes next (otherwise empty), and the position after it."""
@@ -223,11 +245,19 @@ class _Change(Parts):
         raise self.wrong(self.stop, "the query is missing after the condition")
 
     def _fitted(
-        self, rows: Any, table: Table, names: Sequence[str] | None, at: int, constants: Mapping[str, pa.Scalar]
+        self,
+        rows: Any,
+        table: Table,
+        names: Sequence[str] | None,
+        at: int,
+        constants: Mapping[str, pa.Scalar],
+        *,
+        all_defaults: bool,
     ) -> Any:
-        """The rows of a query with the table's names and types, and with these constants; columns without a value are
-        null."""
-        schema = table.schema
+        """The rows of a query with the table's names and types, and with these constants. Columns without a value are
+        null, but those with a default and generated ones: the write fills them in, or with `all_defaults` the rows have
+        the defaults."""
+        schema, config = table.schema, TableConfig(dict(table.properties))
         arrow: pa.Table | None = None if session_of(rows) is not None else rows.to_arrow()
         have: list[str] = list(rows.columns) if arrow is None else arrow.column_names
         column_names = [in_any_case(name, schema.names) for name in (have if names is None else names)]
@@ -243,7 +273,11 @@ class _Change(Parts):
         constant_name = next((name for name in column_names if name in constants), None)
         if constant_name is not None:
             raise self.wrong(at, f"the column {constant_name!r} has its value in PARTITION already")
-        fields = [f.with_nullable(True) for f in schema]
+        if all_defaults:
+            defaults = default_values(config, schema)
+            constants = {**constants, **{name: defaults[name] for name in defaults if name not in column_names}}
+        own_values = {*config.defaults, *config.generated} - {*column_names, *constants}
+        fields = [f.with_nullable(True) for f in schema if f.name not in own_values]
         if arrow is None:
             texts = {name: spark_literal(value.as_py(), value.type) for name, value in constants.items()}
             texts |= {name: quote_name(name) for name in column_names}
@@ -252,7 +286,7 @@ class _Change(Parts):
                     f"{texts[f.name]} AS {quote_name(f.name)}"
                     if f.name in texts
                     else f"{spark_null(f)} AS {quote_name(f.name)}"
-                    for f in schema
+                    for f in fields
                 ]
             )
             return assigned_rows(named, pa.schema(fields), column_names)
@@ -395,7 +429,7 @@ class _PlainNames:
         return self._reader.condition(text, (self._side,), "condition").spark
 
     def value(self, text: str) -> str:
-        return self._reader.value(text, (self._side,), "value").spark
+        return text if is_default(text) else self._reader.value(text, (self._side,), "value").spark
 
 
 # What is ahead of the table, the longest first.

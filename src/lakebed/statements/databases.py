@@ -202,9 +202,13 @@ class DescribeTable:
         table = table_of(sources, self.table)
         rows = [(f.name, spark_type(f.type), (f.metadata or {}).get(b"comment", b"").decode()) for f in table.schema]
         facts = _facts(table, self.table.name if self.table.in_database else table.name)
+        values = [(c.name, c.default, c.generated) for c in table.columns if c.default or c.generated]
         if self.is_extended:
             rows += [("", "", ""), ("# Detailed Table Information", "", "")]
             rows += [(name, value, "") for name, value in facts.items()]
+            for name, default, expression in values:
+                is_default = f"DEFAULT {default}" if default else f"GENERATED ALWAYS AS ({expression})"
+                rows.append((f"Column {name}", is_default, ""))
         columns = dict(zip(("col_name", "data_type", "comment"), zip(*rows, strict=True), strict=True))
         return rows_of(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])), sources)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from lakebed.config.creation import ARGUMENTS, SPELLINGS, argument_name, argumen
 from lakebed.config.option_table import canonical
 from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.filters.sql import outside_parentheses
 from lakebed.schema.column_changes import ColumnChange, changed, field_at
 from lakebed.schema.column_names import did_you_mean, near_or_nothing
 from lakebed.schema.type_names import column_type
@@ -33,10 +35,15 @@ from lakebed.table import Table
 PROVIDERS = ("LAKEBED", "HUDI")
 # Words that end a column's type.
 _AFTER_TYPE = ("NOT", "NULL", "COMMENT", "DEFAULT", "GENERATED", "FIRST", "AFTER", "PRIMARY", "UNIQUE")
+# Words that end the value after DEFAULT.
+_AFTER_DEFAULT = ("NOT", "NULL", "COMMENT", "GENERATED", "FIRST", "AFTER")
 _CREATE = (
     "write CREATE TABLE [IF NOT EXISTS] t (column type, ...) USING lakebed PARTITIONED BY (column) LOCATION 'uri'"
     " TBLPROPERTIES (primaryKey = 'column'), or AS SELECT in place of the columns"
 )
+_CLONE = "write CREATE TABLE [IF NOT EXISTS] t SHALLOW CLONE other, or DEEP CLONE other, with LOCATION 'uri'"
+# The words of such a CREATE are among the first: CREATE OR REPLACE TABLE IF NOT EXISTS catalog.db.table SHALLOW CLONE.
+_CLONE_WITHIN = 16
 _DROP = "write DROP TABLE [IF EXISTS] t"
 _TRUNCATE = "write TRUNCATE TABLE t, or TRUNCATE TABLE t PARTITION (column = value)"
 _ALTER = (
@@ -89,15 +96,9 @@ class CreateTable:
     if_not_exists: bool = False
 
     def run(self, sources: Sources, query: Query) -> Table:
-        if self.uri is None:
-            raise InvalidOption(
-                f"the CREATE names the table {self.table.name!r}, and nothing says where it is to be",
-                hint=f"give LOCATION 'uri', tables={{{self.table.name!r}: 'uri'}}, or name it lakebed.`uri`",
-                context={"table": self.table.name},
-            )
-        calls = sources.calls
-        if self.if_not_exists and calls.exists(self.uri):
-            return sources.opened(self.uri)
+        calls, uri = sources.calls, _new_uri(self.table, self.uri)
+        if self.if_not_exists and calls.exists(uri):
+            return sources.opened(uri)
         arguments = {
             **self.arguments,
             "partition_by": list(self.partition_by),
@@ -105,8 +106,40 @@ class CreateTable:
             "spark": sources.session,
         }
         if self.query is not None:
-            return calls.load(self.uri, query(self.query), **arguments)
-        return calls.create(self.uri, pa.schema([column.field for column in self.columns]), **arguments)
+            return calls.load(uri, query(self.query), **arguments)
+        values = {
+            "defaults": {column.name: column.default for column in self.columns if column.default},
+            "generated": {column.name: column.generated for column in self.columns if column.generated},
+        }
+        return calls.create(uri, pa.schema([column.field for column in self.columns]), **arguments, **values)
+
+
+@dataclass(frozen=True, slots=True)
+class CloneTable:
+    """CREATE TABLE CLONE: creates a table with the rows of another one, without or with a copy of them."""
+
+    table: Reference
+    uri: str | None
+    source: Reference
+    deep: bool
+    if_not_exists: bool = False
+
+    def run(self, sources: Sources, query: Query) -> Table:
+        uri = _new_uri(self.table, self.uri)
+        if self.if_not_exists and sources.calls.exists(uri):
+            return sources.opened(uri)
+        return table_of(sources, self.source).clone(uri, deep=self.deep)
+
+
+def _new_uri(table: Reference, uri: str | None) -> str:
+    """The URI of a table that is created. Raises `InvalidOption` where nothing says it."""
+    if uri is None:
+        raise InvalidOption(
+            f"the CREATE names the table {table.name!r}, and nothing says where it is to be",
+            hint=f"give LOCATION 'uri', tables={{{table.name!r}: 'uri'}}, or name it lakebed.`uri`",
+            context={"table": table.name},
+        )
+    return uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +150,8 @@ class ColumnText:
     type: str
     comment: str = ""
     nullable: bool = True
+    default: str = ""
+    generated: str = ""
 
     @property
     def field(self) -> pa.Field:
@@ -228,6 +263,19 @@ class AlterChecks:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterDefault:
+    """ALTER COLUMN SET DEFAULT and DROP DEFAULT; `value` is None for the latter."""
+
+    table: Reference
+    column: str
+    value: str | None
+
+    def run(self, sources: Sources, query: Query) -> Any:
+        columns = table_of(sources, self.table).columns
+        return columns.drop_default(self.column) if self.value is None else columns.set_default(self.column, self.value)
+
+
+@dataclass(frozen=True, slots=True)
 class SetProperties:
     """ALTER TABLE SET and UNSET TBLPROPERTIES: None removes a setting."""
 
@@ -266,10 +314,12 @@ def is_hudi_table_of_spark(statement: Statement) -> bool:
     return table is not None and not (table.in_database or table.is_uri)
 
 
-def _create(cursor: CommandCursor) -> CreateTable | None:
+def _create(cursor: CommandCursor) -> CreateTable | CloneTable | None:
     statement = cursor.statement
     if "TABLE" not in (statement.word(1), statement.word(2), statement.word(3)):
         return None
+    if any(words in (("SHALLOW", "CLONE"), ("DEEP", "CLONE")) for words in pairwise(statement.words[:_CLONE_WITHIN])):
+        return _clone(cursor)
     if cursor.sources.session is None:
         cursor.check_parentheses()
     if provider_of(statement) not in PROVIDERS:
@@ -303,6 +353,32 @@ def _create(cursor: CommandCursor) -> CreateTable | None:
     return CreateTable(
         table, uri, columns, clauses.partition_by, clauses.arguments, clauses.properties, query, if_not_exists
     )
+
+
+def _clone(cursor: CommandCursor) -> CloneTable:
+    """CREATE TABLE [IF NOT EXISTS] new {SHALLOW | DEEP} CLONE table [LOCATION 'uri']."""
+    cursor.form = _CLONE
+    cursor.needs("CREATE")
+    if cursor.takes("OR", "REPLACE"):
+        raise cursor.wrong(1, "OR REPLACE is not possible, and a DROP TABLE has to come first,")
+    cursor.needs("TABLE")
+    if_not_exists = cursor.takes("IF", "NOT", "EXISTS")
+    table = cursor.reference()
+    kind = cursor.takes_one("SHALLOW", "DEEP")
+    if not kind:
+        raise cursor.wrong(cursor.at, "SHALLOW CLONE or DEEP CLONE is missing")
+    cursor.needs("CLONE")
+    at = cursor.at
+    source = cursor.target()
+    if source.as_of is not None:
+        raise cursor.wrong(at, "a clone has the rows that the table has now, and AS OF is not possible,")
+    location = cursor.literal("LOCATION") if cursor.takes("LOCATION") else None
+    cursor.end()
+    name = cursor.sources.new_name(table)
+    if name is not None and location is not None:
+        raise cursor.wrong(0, f"the table {name} of the warehouse has its place by its name: leave LOCATION out")
+    uri = location or name or cursor.sources.uri_of(table)
+    return CloneTable(table, uri, source, kind == "DEEP", if_not_exists)
 
 
 @dataclass
@@ -380,7 +456,8 @@ class _Clauses:
 
 
 def _columns(cursor: CommandCursor, start: int, stop: int) -> tuple[ColumnText, ...]:
-    """The columns `name type [NOT NULL] [COMMENT 'text']` from token `start` up to token `stop`."""
+    """The columns `name type [NOT NULL] [COMMENT 'text'] [DEFAULT value | GENERATED ALWAYS AS (expression)]` from token
+    `start` up to token `stop`."""
     return tuple(_column(cursor, first, last)[0] for first, last in cursor.listed_with_types(start, stop))
 
 
@@ -393,7 +470,7 @@ def _column(cursor: CommandCursor, first: int, last: int) -> tuple[ColumnText, C
     while cursor.at < last and cursor.word not in _AFTER_TYPE:
         cursor.at += 1
     kind = cursor.text(begin, cursor.at, f"the type of column {name!r}")
-    nullable, comment, position = True, "", _Position()
+    nullable, comment, position, default, generated = True, "", _Position(), "", ""
     while cursor.at < last:
         if cursor.takes("NOT", "NULL"):
             nullable = False
@@ -401,11 +478,20 @@ def _column(cursor: CommandCursor, first: int, last: int) -> tuple[ColumnText, C
             nullable = True
         elif not comment and cursor.takes("COMMENT"):
             comment = str(cursor.literal("the comment"))
+        elif not default and cursor.takes("DEFAULT"):
+            begin, words = cursor.at, cursor.statement.words
+            ends = (at for at in outside_parentheses(words, begin) if at > begin and words[at] in _AFTER_DEFAULT)
+            cursor.at = min(next(ends, last), last)
+            default = cursor.text(begin, cursor.at, "the default")
+        elif not generated and cursor.takes("GENERATED", "ALWAYS", "AS"):
+            if cursor.word != "(":
+                raise cursor.wrong(cursor.at, f"GENERATED ALWAYS AS takes (expression), column {name!r}")
+            generated = cursor.text(*cursor.enclosed("the expression"), "the expression")
         elif not position.read(cursor):
             raise cursor.wrong(cursor.at, f"column {name!r} cannot have {cursor.word or 'this'}")
     cursor.at = after
-    change = ColumnChange("add", name, kind, after=position.after, first=position.first, comment=comment or None)
-    return ColumnText(name, kind, comment, nullable), change
+    added = replace(position.change(name), type=kind, comment=comment or None, default=default or None)
+    return ColumnText(name, kind, comment, nullable, default, generated), added
 
 
 @dataclass
@@ -414,6 +500,10 @@ class _Position:
 
     first: bool = False
     after: str | None = None
+
+    def change(self, name: str) -> ColumnChange:
+        """The change that adds a column here."""
+        return ColumnChange("add", name, after=self.after, first=self.first)
 
     def read(self, cursor: CommandCursor) -> bool:
         """Read a position if one comes next; returns whether one does."""
@@ -469,9 +559,9 @@ def _alter(cursor: CommandCursor, table: Reference) -> Command:
     return AlterColumns(table, changes)
 
 
-def _constraint(cursor: CommandCursor, table: Reference) -> AlterChecks | None:
-    """The change of checks that comes next in an ALTER TABLE; None, with the cursor where it was, if another change
-    does."""
+def _constraint(cursor: CommandCursor, table: Reference) -> AlterChecks | AlterDefault | None:
+    """The change of checks or of a default that comes next in an ALTER TABLE; None, with the cursor where it was, if
+    another change does."""
     start = cursor.at
     if cursor.takes("ADD", "CONSTRAINT"):
         name = cursor.name("constraint")
@@ -492,6 +582,11 @@ def _constraint(cursor: CommandCursor, table: Reference) -> AlterChecks | None:
         if verb and cursor.takes("NOT", "NULL"):
             cursor.end()
             return AlterChecks(table, "require" if verb == "SET" else "drop_required", column)
+        if verb and cursor.takes("DEFAULT"):
+            value = cursor.text(cursor.at, cursor.stop, "the default") if verb == "SET" else None
+            cursor.at = cursor.stop if verb == "SET" else cursor.at
+            cursor.end()
+            return AlterDefault(table, column, value)
     cursor.at = start
     return None
 
@@ -505,6 +600,8 @@ def _column_changes(cursor: CommandCursor) -> Iterator[ColumnChange]:
             text, change = _column(cursor, start, stop)
             if not text.nullable:
                 raise cursor.wrong(start, "a column that is added is null in the rows that there are")
+            if text.generated:
+                raise cursor.wrong(start, "a column that is added is not generated: the rows that there are lack it,")
             yield change
         cursor.at = max(cursor.at, last)
     elif cursor.takes("DROP"):
@@ -564,7 +661,8 @@ def _apply(table: Table, change: ColumnChange) -> Any:
     columns = table.columns
     match change.verb:
         case "add":
-            return columns.add(change.column, change.type, change.after, change.comment, first=change.first)
+            name, comment, default = change.column, change.comment, change.default
+            return columns.add(name, change.type, change.after, comment, first=change.first, default=default)
         case "drop":
             return columns.drop(change.column)
         case "rename":

@@ -142,7 +142,7 @@ def replace_where(table: Table, rows: Any, condition: str) -> WriteResult:
 
 def _replaced(table: Table, config: TableConfig, rows: Any, condition: str) -> WriteResult:
     _check_fulfilled(rows, condition)
-    names = table.schema.names
+    names = rows.column_names if session_of(rows) is None else rows.columns
     prefix = "new_"
     while any(name.lower().startswith(prefix) for name in names):
         prefix += "_"
@@ -150,6 +150,13 @@ def _replaced(table: Table, config: TableConfig, rows: Any, condition: str) -> W
     named = [prefix + name for name in names]
     source = rows.rename_columns(named) if is_arrow else rows.toDF(*named)
     new = {name: quote_name(prefix + name) for name in names}
+    lacking = [name for name in (*config.partition_fields, *config.ordering_fields) if name not in new]
+    if lacking:
+        raise UnsupportedFeature(
+            f"INSERT ... REPLACE WHERE compares {lacking[0]!r} with stored rows, and the query leaves it to the table",
+            hint="select the column as well, with the value of its expression",
+            context={"column": lacking[0]},
+        )
     compared = [*config.key_fields]
     index = table.indexes.index
     if index.is_global and index.for_existence_checks().settings() == index.settings():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -113,12 +113,15 @@ class Parts:
         tokens = self.statement.tokens
         return self.statement.text[tokens[start].start : tokens[stop - 1].end + 1]
 
-    def query(self, start: int, stop: int) -> QueryText:
-        """The query from token `start` up to token `stop`."""
+    def query(self, start: int, stop: int, values: Mapping[int, Any] | None = None) -> QueryText:
+        """The query from token `start` up to token `stop`, with these values in place of some tokens."""
         if start >= stop:
             raise self.wrong(start, "the query is missing")
         text, first = self._span(start, stop), self.statement.tokens[start].start
         inside = {span: value for span, value in self.statement.values.items() if first <= span[0] < first + len(text)}
+        for at, value in (values or {}).items():
+            token = self.statement.tokens[at]
+            inside[token.start, token.end + 1] = value
         names = {span: f"value_{span[0]}" for span in inside}
         for begin, end in sorted(inside, reverse=True):
             text = f"{text[: begin - first]} :{names[begin, end]} {text[end - first :]}"

@@ -192,12 +192,15 @@ def test_a_delete_that_records_more_than_rows_makes_a_commit() -> None:
     assert [commit.metadata for commit in table.versions][-2] == '{"position": "7"}'
 
 
+@pytest.mark.parametrize("is_table", [False, True])
 @pytest.mark.parametrize("count", [MAX_LOOKED_UP, MAX_LOOKED_UP + 1])
-def test_keys_are_looked_up_before_a_delete_begins_up_to_a_number(count: int) -> None:
-    table = _numbered(f"many-{count}", "cow", "simple")
-    done = table.delete(list(range(10, 10 + count)))
-    assert bool(done.instant) == (count > MAX_LOOKED_UP)
-    assert (done.deleted, done.unchanged) == (0, count)
+def test_a_delete_of_many_keys_that_finds_nothing_makes_no_commit(count: int, is_table: bool) -> None:
+    table = _numbered(f"many-{count}-{is_table}", "cow", "simple")
+    keys = list(range(10, 10 + count))
+    done = table.delete(pa.table({"id": keys}) if is_table else keys)
+    assert (done.instant, done.deleted, done.unchanged) == ("", 0, count)
+    assert table.delete([*keys, 2]).deleted == 1  # the last of the keys, which a second look finds
+    table.upsert({"id": [2], "v": [2]})
     assert table.delete(list(range(3, 3 + count))).deleted == 1
     assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2]
 
@@ -216,3 +219,14 @@ def test_rows_that_come_between_the_look_and_the_delete_are_deleted_too(monkeypa
         patch.setattr(delete_module, "_looked_up", first_another)
         assert table.delete(where="v >= 3").deleted == 2
     assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2]
+
+
+def test_a_blind_delete_makes_no_commit_where_its_buckets_have_no_file() -> None:
+    columns = pa.schema({"id": pa.int64(), "part": pa.string(), "v": pa.int64()})
+    options: dict[str, Any] = {"key": "id", "partition_by": "part", "type": "mor", "index": "bucket", "buckets": 64}
+    table = lakebed.create("memory://deletes/empty-buckets", columns, **options)
+    table.upsert({"id": [1], "part": ["a"], "v": [1]})
+    assert table.delete(pa.table({"id": [1], "part": ["b"]})).instant == ""
+    assert table.delete(pa.table({"id": [2], "part": ["a"]})).instant == ""
+    assert table.delete(pa.table({"id": [1], "part": ["a"]})).instant
+    assert table.count() == 0

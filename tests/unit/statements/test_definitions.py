@@ -72,6 +72,21 @@ GOLDEN = {
             ],
         },
     ),
+    "ALTER TABLE t ADD COLUMNS (a int DEFAULT (1 + 2) COMMENT 'x', b string DEFAULT NULL AFTER a)": (
+        "AlterColumns",
+        {
+            "table": "t",
+            "changes": [
+                {"verb": "add", "column": "a", "type": "int", "comment": "x", "default": "(1 + 2)"},
+                {"verb": "add", "column": "b", "type": "string", "after": "a", "default": "NULL"},
+            ],
+        },
+    ),
+    "ALTER TABLE t ALTER COLUMN a SET DEFAULT current_date()": (
+        "AlterDefault",
+        {"table": "t", "column": "a", "value": "current_date()"},
+    ),
+    "ALTER TABLE t ALTER COLUMN a DROP DEFAULT": ("AlterDefault", {"table": "t", "column": "a", "value": None}),
     "ALTER TABLE t ADD CONSTRAINT `low` CHECK (a < 3 AND b <> ')' -- x)\n)": (
         "AlterChecks",
         {"table": "t", "verb": "add", "name": "low", "condition": "a < 3 AND b <> ')'"},
@@ -274,7 +289,10 @@ REFUSED = [
     ("ALTER TABLE t RENAME TO u", "is not renamed"),
     ("ALTER TABLE t ADD COLUMN a INT NOT NULL", "null in the rows that there are"),
     ("ALTER TABLE t ADD (a INT)", "COLUMNS is missing in the ALTER near '\\(a INT"),
-    ("ALTER TABLE t ALTER COLUMN city SET DEFAULT 1", "SET is no change of a column"),
+    ("ALTER TABLE t ALTER COLUMN city SET TYPE INT", "SET is no change of a column"),
+    ("ALTER TABLE t ALTER COLUMN city SET DEFAULT", "the default is missing"),
+    ("ALTER TABLE t ALTER COLUMN city DROP DEFAULT 1", "goes on where it should end"),
+    ("ALTER TABLE t ADD COLUMN a INT GENERATED ALWAYS AS (id)", "a column that is added is not generated"),
     ("ALTER TABLE t RENAME COLUMN city", "TO is missing in the ALTER near the end"),
     ("ALTER TABLE t DROP COLUMN city, id", "goes on where it should end"),
     ("ALTER TABLE t SET TBLPROPERTIES (hoodie.table.type = 'x')", "hoodie.table.type"),
