@@ -117,7 +117,7 @@ def commit_record(meta: CommitMetadata, action: Action) -> dict[str, Any]:
     return record
 
 
-def encode_record(record: Mapping[str, Any], version: int) -> bytes:
+def encode_record(record: dict[str, Any], version: int) -> bytes:
     """The bytes of a body in the form of the table version."""
     if has_completion_times(version):
         name = "HoodieReplaceCommitMetadata" if _REPLACED in record else "HoodieCommitMetadata"
