@@ -135,7 +135,9 @@ def _ranges(clusters: npt.NDArray[Any], numbers: Numbers) -> list[tuple[int, int
     """Those of some clusters that a block has: the number of each, and where its entries begin and end."""
     starts = np.searchsorted(clusters, numbers, side="left").tolist()
     ends = np.searchsorted(clusters, numbers, side="right").tolist()
-    return [(number, start, end) for number, start, end in zip(numbers.tolist(), starts, ends, strict=True) if end > start]
+    return [
+        (number, start, end) for number, start, end in zip(numbers.tolist(), starts, ends, strict=True) if end > start
+    ]
 
 
 class _Hits:
@@ -201,7 +203,9 @@ class _Hits:
         # now the entries are in the order of `by_place`: bring the columns of the queries into it, then all into theirs
         queries, distances = queries[by_place], distances[by_place]
         order = np.lexsort((distances, queries))
-        _, first = np.unique(np.stack([queries[order], entries.hashes[order].view(np.int64)]), axis=1, return_index=True)
+        _, first = np.unique(
+            np.stack([queries[order], entries.hashes[order].view(np.int64)]), axis=1, return_index=True
+        )
         order = order[np.sort(first)]
         entries = entries.take(order)
         return Candidates(
@@ -286,9 +290,7 @@ class LayeredIndex:
                 newest[as_numpy(deleted)] = number
         return newest
 
-    def search(
-        self, queries: Matrix, count: int, probes: int, allowed: Allowed | None = None
-    ) -> Candidates:
+    def search(self, queries: Matrix, count: int, probes: int, allowed: Allowed | None = None) -> Candidates:
         """The `count` rows with the least estimated distances to each query, of the `probes` clusters that are nearest
         to it. Where these have fewer rows that count, further clusters are searched.
 
