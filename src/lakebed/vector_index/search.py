@@ -203,10 +203,11 @@ class _Hits:
         # now the entries are in the order of `by_place`: bring the columns of the queries into it, then all into theirs
         queries, distances = queries[by_place], distances[by_place]
         order = np.lexsort((distances, queries))
-        _, first = np.unique(
-            np.stack([queries[order], entries.hashes[order].view(np.int64)]), axis=1, return_index=True
-        )
-        order = order[np.sort(first)]
+        # of several entries of one row the nearest stays
+        by_hash = order[np.lexsort((entries.hashes[order], queries[order]))]
+        is_again = (np.diff(entries.hashes[by_hash]) == 0) & (np.diff(queries[by_hash]) == 0)
+        if is_again.any():
+            order = order[~np.isin(order, by_hash[1:][is_again])]
         entries = entries.take(order)
         return Candidates(
             queries[order],
