@@ -106,7 +106,8 @@ def lakebed_figures(base: np.ndarray, queries: np.ndarray, bits: int) -> None:
     coder = trained(shape, base[sample])
     built, size = layer(coder, "", base, np.arange(len(base)))
     print(
-        f"  build {time.process_time() - before:.1f} CPU-s, peak {peak()} MB with the vectors, {size / len(base):.0f} bytes a vector"
+        f"  build {time.process_time() - before:.1f} CPU-s, peak {peak()} MB with the vectors,"
+        f" {size / len(base):.0f} bytes a vector"
     )
     index = LayeredIndex(coder, [built])
     truth = nearest(base, queries)
@@ -125,7 +126,8 @@ def lakebed_figures(base: np.ndarray, queries: np.ndarray, bits: int) -> None:
     before = time.process_time()
     index.search(queries, 50, 16)
     print(
-        f"  a batch of {len(queries)}, 16 probes, 50 candidates: {1000 * (time.process_time() - before) / len(queries):.2f} ms a query"
+        f"  a batch of {len(queries)}, 16 probes, 50 candidates:"
+        f" {1000 * (time.process_time() - before) / len(queries):.2f} ms a query"
     )
     live = np.arange(len(base)) % 50 == 7
     keys = pa.array(np.char.add("key", np.char.zfill(np.flatnonzero(live).astype("U9"), 9)))
@@ -151,7 +153,8 @@ def lakebed_figures(base: np.ndarray, queries: np.ndarray, bits: int) -> None:
             answers, cost = timed(ask(LayeredIndex(coder, layers), vectors, 50, 16), queries)
             found = recall(answers, nearest(vectors, queries))
             print(
-                f"  after {number + 1} commits: recall {found:.4f}, {cost} ms; a commit {spent:.0f} ms, {size // 1000} KB"
+                f"  after {number + 1} commits: recall {found:.4f}, {cost} ms;"
+                f" a commit {spent:.0f} ms, {size // 1000} KB"
             )
     before = time.process_time()
     LayeredIndex(coder, layers).fold(lambda block: None)

@@ -123,6 +123,7 @@ def exact_dots(codes: np.ndarray, queries: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("dimension", [1, 1040, 1041, 4096])
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 9])
 def test_products_of_codes_are_exact(dimension: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # as where the library is not installed
     monkeypatch.setattr(module, "_native_dots", lambda: None)
     for codes in (RANDOM.integers(-128, 128, (50, dimension)), np.full((5, dimension), -127), np.empty((0, dimension))):
         queries = np.full((count, dimension), 127, np.int8)
