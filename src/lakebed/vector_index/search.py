@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +19,12 @@ import pyarrow.compute as pc
 
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.row_addresses import Hashes
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, one_array
 from lakebed.vector_index.centroids import Floats, Numbers
-from lakebed.vector_index.codes import Coder, Matrix, RoundedQueries
-from lakebed.vector_index.entries import NO_ROW, Entries, no_entries
+from lakebed.vector_index.codes import Coded, Coder, Matrix
+from lakebed.vector_index.entries import NO_ROW, Entries, vector_positions
 from lakebed.vector_index.layers import BlockWriter, Changes, Groups, Layer, LayerHead
+from lakebed.vector_index.shape import ELEMENTS
 
 Flags = npt.NDArray[np.bool_]
 CACHE_BYTES: Final = 256 << 20
@@ -131,13 +133,18 @@ class _Cluster:
         return _Cluster(entries, np.concatenate([part.is_uncertain for part in parts]))
 
 
+def _least(distances: Floats, count: int) -> Numbers:
+    """The positions of the least distances, in any order."""
+    return np.argpartition(distances, count - 1)[:count] if count < len(distances) else np.arange(len(distances))
+
+
 class _Hits:
     """The rows that a search has come to, with their estimated distances, for each of some prepared queries."""
 
     def __init__(self, coder: Coder, queries: Floats, count: int, allowed: Allowed | None) -> None:
         self._coder = coder
         self._queries = queries
-        self._rounded = RoundedQueries.of(queries)
+        self._rounded = coder.rounded(queries)
         self._count = count
         self._allowed = allowed
         self._clusters: dict[int, _Cluster] = {}
@@ -145,25 +152,27 @@ class _Hits:
         self.numbers = np.zeros(len(queries), np.int64)
         """How many rows each query has been compared with."""
 
-    def look(self, number: int, cluster: _Cluster, queries: Numbers) -> None:
-        """Compare some queries, by their numbers, with the entries of a cluster."""
-        coded = cluster.entries.coded
-        rows = None if self._allowed is None else self._allowed.rows(cluster.entries)
-        if rows is not None:
-            coded = coded.take(rows)
-        self.numbers[queries] += len(coded)
-        if not len(coded):
+    def look(self, clusters: dict[int, _Cluster], queries: Numbers) -> None:
+        """Compare some queries, by their numbers, with the entries of clusters."""
+        coded = [cluster.entries.coded for cluster in clusters.values()]
+        if self._allowed is None:
+            rows = None
+        else:
+            rows = [self._allowed.rows(cluster.entries) for cluster in clusters.values()]
+            coded = [part.take(of_cluster) for part, of_cluster in zip(coded, rows, strict=True)]
+        counts = np.array([len(part) for part in coded])
+        ends, numbers = np.cumsum(counts), np.array(list(clusters))
+        self.numbers[queries] += ends[-1]
+        if not ends[-1]:
             return
-        self._clusters[number] = cluster
-        rounded = self._rounded.take(queries)
-        distances = self._coder.distances(number, self._queries[queries], rounded, coded)
-        positions = (np.arange(len(coded)) if rows is None else rows) + (number << _ROW_BITS)
+        self._clusters.update(clusters)
+        rounded, prepared = self._rounded.take(queries), self._queries[queries]
+        distances = self._coder.distances(numbers, counts, prepared, rounded, Coded.together(coded))
         for query, of_query in zip(queries.tolist(), distances, strict=True):
-            if len(self._parts) > 1 and len(of_query) > self._count:  # of a batch only the nearest rows stay in memory
-                near = np.argpartition(of_query, self._count - 1)[: self._count]
-                self._parts[query].append((of_query[near], positions[near]))
-            else:
-                self._parts[query].append((of_query, positions))
+            near = _least(of_query, self._count)
+            at = np.searchsorted(ends, near, side="right")
+            of_entries = near - (ends - counts)[at] if rows is None else np.concatenate(rows)[near]
+            self._parts[query].append((of_query[near], (numbers[at] << _ROW_BITS) + of_entries))
 
     def candidates(self) -> Candidates:
         """The nearest rows of each query."""
@@ -172,47 +181,50 @@ class _Hits:
             if parts:
                 of_query = np.concatenate([part for part, _ in parts])
                 of_positions = np.concatenate([part for _, part in parts])
-                if len(of_query) > self._count:
-                    near = np.argpartition(of_query, self._count - 1)[: self._count]
-                    of_query, of_positions = of_query[near], of_positions[near]
-                queries.append(np.full(len(of_query), query))
-                distances.append(of_query)
-                positions.append(of_positions)
+                near = _least(of_query, self._count)
+                queries.append(np.full(len(near), query))
+                distances.append(of_query[near])
+                positions.append(of_positions[near])
         return self._gathered(np.concatenate(queries), np.concatenate(distances), np.concatenate(positions))
 
     def _gathered(self, queries: Numbers, distances: Floats, positions: Numbers) -> Candidates:
         by_position = np.argsort(positions, kind="stable")
         clusters = positions[by_position] >> _ROW_BITS
         numbers, starts = np.unique(clusters, return_index=True)
-        parts: list[Entries] = []
-        uncertain: list[Flags] = [np.empty(0, np.bool_)]
-        for number, rows in zip(
-            numbers.tolist(), np.split(positions[by_position] & _ROW_MASK, starts[1:]), strict=False
-        ):
-            cluster = self._clusters[number]
-            parts.append(cluster.entries.take(rows))
-            uncertain.append(cluster.is_uncertain[rows])
-        entries = Entries.together(parts) if parts else no_entries(self._coder.shape)
+        clusters = [self._clusters[number] for number in numbers.tolist()]
+        rows = np.split(positions[by_position] & _ROW_MASK, starts[1:])[: len(clusters)]
+        entries = [cluster.entries for cluster in clusters]
+        hashes = _picked([part.hashes for part in entries], rows, np.uint64)
+        exact_rows = _picked([part.vector_rows for part in entries], rows, np.int64)
         # the entries are in the order of `by_position`: first bring the queries into it, then all into theirs
         queries, distances = queries[by_position], distances[by_position]
         order = np.lexsort((distances, queries))
         # of several entries of one row the nearest stays
-        by_hash = order[np.lexsort((entries.hashes[order], queries[order]))]
-        is_again = (np.diff(entries.hashes[by_hash]) == 0) & (np.diff(queries[by_hash]) == 0)
+        by_hash = order[np.lexsort((hashes[order], queries[order]))]
+        is_again = (np.diff(hashes[by_hash]) == 0) & (np.diff(queries[by_hash]) == 0)
         if is_again.any():
             order = order[~np.isin(order, by_hash[1:][is_again])]
-        entries = entries.take(order)
+        sizes = np.cumsum([0, *(len(part) for part in entries)])
+        in_keys = _picked([np.arange(start, end) for start, end in pairwise(sizes)], rows, np.int64)
+        keys = pa.chunked_array([part.keys for part in entries], pa.string())
+        positions_of_rows = _picked([part.rows for part in entries], rows, np.uint32)[order]
+        vectors = [part.exact_vectors(of) for part, of in zip(entries, rows, strict=True) if len(part.vectors)]
         return Candidates(
             queries[order],
             self._coder.in_units(distances[order]),
-            entries.hashes,
-            entries.groups.astype(np.int64),
-            np.where(entries.rows == NO_ROW, -1, entries.rows.astype(np.int64)),
-            entries.keys,
-            np.concatenate(uncertain)[order],
-            entries.vectors,
-            entries.vector_rows,
+            hashes[order],
+            _picked([part.groups for part in entries], rows, np.int64)[order],
+            np.where(positions_of_rows == NO_ROW, -1, positions_of_rows.astype(np.int64)),
+            one_array(keys.take(pa.array(in_keys[order]))),
+            _picked([cluster.is_uncertain for cluster in clusters], rows, np.bool_)[order],
+            np.concatenate([np.empty((0, self._coder.shape.dimension), ELEMENTS[self._coder.shape.element]), *vectors]),
+            vector_positions(exact_rows >= 0)[order],
         )
+
+
+def _picked(columns: Sequence[npt.NDArray[Any]], rows: Sequence[Numbers], kind: Any) -> npt.NDArray[Any]:
+    """Some rows of each of several columns, one after the other."""
+    return np.concatenate([np.empty(0, kind), *(part[of] for part, of in zip(columns, rows, strict=True))]).astype(kind)
 
 
 @dataclass(frozen=True)
@@ -314,12 +326,16 @@ class LayeredIndex:
         pairs = pairs[:, np.argsort(pairs[1], kind="stable")]
         numbers, starts = np.unique(pairs[1], return_index=True)
         ends = np.append(starts[1:], pairs.shape[1])
+        is_one = len(np.unique(pairs[0])) == 1
         for first in range(0, len(numbers), _CLUSTERS_TOGETHER):
             part = slice(first, first + _CLUSTERS_TOGETHER)
             clusters = self._clusters(numbers[part])
+            if is_one and clusters:
+                hits.look(clusters, pairs[0, :1])
+                continue
             for number, start, end in zip(numbers[part].tolist(), starts[part], ends[part], strict=True):
                 if number in clusters:
-                    hits.look(number, clusters[number], pairs[0, start:end])
+                    hits.look({number: clusters[number]}, pairs[0, start:end])
 
     def _clusters(self, numbers: Numbers) -> dict[int, _Cluster]:
         """Those of these clusters that have entries, by number."""
