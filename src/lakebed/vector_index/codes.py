@@ -21,10 +21,10 @@ from lakebed.vector_index.shape import IndexShape
 
 Codes = npt.NDArray[np.uint8]
 Matrix = npt.NDArray[Any]
-_LARGEST_8, _HALF_STEPS_4 = np.float32(127), np.float32(7.5)
+_MAX_NUMBER, _HALF_STEPS_4 = np.float32(127), np.float32(7.5)
 # Elements of a scaled vector are cut to these, so that their squares have numbers of 32 bits.
-_LARGEST_ELEMENT: Final = 1e12
-_LARGEST_EXPONENT: Final = 1000
+_MAX_ELEMENT: Final = 1e12
+_MAX_EXPONENT: Final = 1000
 _BLOCK_ROWS: Final = 1 << 12
 # So many queries are compared with a cluster by one product of matrices, of numbers that have no more than 24 bits.
 _SEVERAL: Final = 4
@@ -73,8 +73,8 @@ class RoundedQueries:
     def of(cls, queries: Floats) -> RoundedQueries:
         largest = np.abs(queries).max(axis=1, initial=0)
         largest[largest == 0] = 1
-        numbers = np.rint(queries * (_LARGEST_8 / largest)[:, None]).astype(np.int8)
-        return cls(numbers, largest / _LARGEST_8)
+        numbers = np.rint(queries * (_MAX_NUMBER / largest)[:, None]).astype(np.int8)
+        return cls(numbers, largest / _MAX_NUMBER)
 
     def take(self, rows: Any) -> RoundedQueries:
         """The queries with these row numbers."""
@@ -100,7 +100,7 @@ class Coder:
         largest = np.abs(residuals).max(axis=1, initial=0)[:, None]
         largest[largest == 0] = 1
         if self.shape.bits == 8:
-            numbers = np.rint(residuals * (_LARGEST_8 / largest))
+            numbers = np.rint(residuals * (_MAX_NUMBER / largest))
             codes = numbers.astype(np.int8).view(np.uint8)
         else:
             steps = np.clip(np.floor(residuals * (_HALF_STEPS_4 / largest)) + 8, 0, 15).astype(np.uint8)
@@ -189,7 +189,7 @@ def prepared_vectors(shape: IndexShape, vectors: Matrix) -> Floats:
             block = unit_vectors(block)
         else:
             with np.errstate(over="ignore"):
-                block = np.clip(block * shape.scale, -_LARGEST_ELEMENT, _LARGEST_ELEMENT)
+                block = np.clip(block * shape.scale, -_MAX_ELEMENT, _MAX_ELEMENT)
         parts.append(products(block.astype(np.float32), turned))
     return np.concatenate(parts)
 
@@ -203,7 +203,7 @@ def scale_of(sample: Matrix) -> float:
     sizes = row_lengths(np.asarray(sample, np.float64))
     sizes = sizes[(sizes > 0) & (sizes < np.inf)]
     exponent = -int(np.floor(np.log2(np.median(sizes)))) if len(sizes) else 0
-    return 2.0 ** max(-_LARGEST_EXPONENT, min(_LARGEST_EXPONENT, exponent))
+    return 2.0 ** max(-_MAX_EXPONENT, min(_MAX_EXPONENT, exponent))
 
 
 @lru_cache(maxsize=8)

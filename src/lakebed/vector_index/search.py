@@ -338,7 +338,7 @@ class LayeredIndex:
                     hits.look({number: clusters[number]}, pairs[0, start:end])
 
     def _clusters(self, numbers: Numbers) -> dict[int, _Cluster]:
-        """Those of these clusters that have entries, by number."""
+        """The clusters with these numbers that have entries, by number."""
         clusters: dict[int, _Cluster] = {}
         missing: list[int] = []
         for number in numbers.tolist():

@@ -228,7 +228,7 @@ def test_a_cluster_in_memory_is_not_read_again_and_a_small_cache_reads_again() -
     assert len(reads) == 3 * before
 
 
-def test_a_fold_has_the_rows_that_count_and_searches_alike() -> None:
+def test_a_fold_has_the_rows_that_count_and_the_candidates_of_its_layers() -> None:
     coder, base = base_index()
     moved = written(QUERIES[:2], ["k7", "k20"], is_exact=np.ones(2, np.bool_))
     changes = Changes(replaced=hashes_of(["k7", "k8"]), possible=hashes_of(["k20", "k21", "gone"]))
