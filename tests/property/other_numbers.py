@@ -354,7 +354,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "vector_index.codes": "_BLOCK_ROWS _SEVERAL _EXACT_DIMENSION",
         "vector_index.entries": "_NARROW",
         "vector_index.layers": "MAX_BLOCK_ENTRIES SHARED_BLOCK_ENTRIES",
-        "vector_index.search": "CACHE_BYTES MAX_NEW_SHARE MAX_SKEW _CLUSTERS_TOGETHER _FILTER_BITS",
+        "vector_index.search": "CACHE_BYTES MAX_NEW_SHARE MAX_SKEW _CLUSTERS_TOGETHER _COMPARED _FILTER_BITS",
         "vector_index.shape": "_SAMPLE_ROWS",
     },
 }

@@ -19,7 +19,7 @@ ELSEWHERE = frozenset(
         *("BigDecimal", "BOOTSTRAP_METADATA", "HADOOP_USER_NAME", "changelog", "div", "nvl2", "variant_normalize"),
         *("filterPushdown", "useV1SourceList", "timestampType", "logRetentionDuration"),
         # packages for Python
-        *("FileMetaData", "RowGroupMetaData", "TableGroupBy", "acero", "scan_pyarrow_dataset"),
+        *("FileMetaData", "RowGroupMetaData", "TableGroupBy", "acero", "scan_pyarrow_dataset", "cached_property"),
         *("DebeziumJsonEngine", "_dlt_loads", "_dlt_pipeline_state", "_dlt_version"),
         "DESTINATION__LAKEBED__URI",
         # formats of dates and zones

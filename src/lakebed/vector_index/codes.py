@@ -8,8 +8,8 @@ factor that makes it right along the residual. The rotation spreads what is in f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -87,6 +87,13 @@ class Coder:
 
     shape: IndexShape
     centroids: Centroids
+    _middle: Floats = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # what the metric l2 takes off all vectors, so that their products are small
+        is_l2 = self.shape.metric == "l2"
+        middle = self.centroids.matrix.mean(axis=0) if is_l2 else np.zeros(self.shape.dimension, np.float32)
+        object.__setattr__(self, "_middle", middle)
 
     def encode(self, vectors: Matrix) -> Coded:
         """The codes of vectors, which are the rows of a matrix of the column's element type."""
@@ -122,12 +129,6 @@ class Coder:
         """How near each centroid is to each prepared query: the nearest cluster has the largest number."""
         near = products(queries, self.centroids.matrix)
         return near if self.shape.metric == "dot_product" else near - self.centroids.half_squares
-
-    @cached_property
-    def _middle(self) -> Floats:
-        """What the metric l2 takes off all vectors, so that their products are small."""
-        is_l2 = self.shape.metric == "l2"
-        return self.centroids.matrix.mean(axis=0) if is_l2 else np.zeros(self.shape.dimension, np.float32)
 
     def rounded(self, queries: Floats) -> RoundedQueries:
         """Prepared queries as whole numbers, for `distances`."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
 
@@ -32,6 +31,8 @@ MAX_SKEW: Final = 8
 MAX_NEW_SHARE: Final = 0.3
 _CLUSTERS_TOGETHER: Final = 64
 _FILTER_BITS: Final = 20
+# So many allowed rows are compared for each candidate under a condition.
+_COMPARED: Final = 16
 # A row is named by the number of its cluster and its row among the entries of the cluster.
 _ROW_BITS: Final = 32
 _ROW_MASK: Final = (1 << _ROW_BITS) - 1
@@ -245,6 +246,18 @@ class Statistics:
         return self.rows > 0 and (is_skewed or self.new_rows > MAX_NEW_SHARE * self.rows)
 
 
+def _numbered_groups(of_layers: Sequence[Groups]) -> tuple[Groups, list[Numbers]]:
+    """The file groups of all layers, and for each layer the number of each of its file groups among them."""
+    partitions = pa.concat_arrays([groups.partitions for groups in of_layers])
+    ids = pa.concat_arrays([groups.ids for groups in of_layers])
+    names = pc.binary_join_element_wise(partitions, ids, "\0").dictionary_encode()
+    numbers = as_numpy(names.indices).astype(np.int64)
+    _, first = np.unique(numbers, return_index=True)
+    positions = pa.array(first)
+    ends = np.cumsum([len(groups) for groups in of_layers])
+    return Groups(partitions.take(positions), ids.take(positions)), np.split(numbers, ends[:-1])
+
+
 class LayeredIndex:
     """A vector index as it is at one moment: the layer of a build or of a fold, and those of later commits in the order
     in which they count. Several threads may search it."""
@@ -254,40 +267,19 @@ class LayeredIndex:
         self._layers = tuple(layers)
         self._cache_bytes = cache_bytes
         self._cache = BoundedCache[_Cluster](cache_bytes)
+        heads = [layer.head for layer in self._layers]
+        self.groups, self._group_numbers = _numbered_groups([head.groups for head in heads])
+        """The file groups of all layers, each once."""
+        self._replaced = _Newest([head.changes.replaced for head in heads])
+        self._possible = _Newest([head.changes.possible for head in heads])
+        self._deleted_groups = self._deleted()
 
     def of_instants(self, instants: Collection[str]) -> LayeredIndex:
         """The index with its first layer, and of the later ones only those of these instants."""
         layers = [layer for number, layer in enumerate(self._layers) if not number or layer.instant in instants]
         return LayeredIndex(self._coder, layers, self._cache_bytes)
 
-    @cached_property
-    def groups(self) -> Groups:
-        """The file groups of all layers, each once."""
-        return self._numbered_groups[0]
-
-    @cached_property
-    def _numbered_groups(self) -> tuple[Groups, list[Numbers]]:
-        """The file groups of all layers, and for each layer the number of each of its file groups among them."""
-        heads = [layer.head.groups for layer in self._layers]
-        partitions = pa.concat_arrays([groups.partitions for groups in heads])
-        ids = pa.concat_arrays([groups.ids for groups in heads])
-        names = pc.binary_join_element_wise(partitions, ids, "\0").dictionary_encode()
-        numbers = as_numpy(names.indices).astype(np.int64)
-        _, first = np.unique(numbers, return_index=True)
-        positions = pa.array(first)
-        ends = np.cumsum([len(groups) for groups in heads])
-        return Groups(partitions.take(positions), ids.take(positions)), np.split(numbers, ends[:-1])
-
-    @cached_property
-    def _replaced(self) -> _Newest:
-        return _Newest([layer.head.changes.replaced for layer in self._layers])
-
-    @cached_property
-    def _possible(self) -> _Newest:
-        return _Newest([layer.head.changes.possible for layer in self._layers])
-
-    @cached_property
-    def _deleted_groups(self) -> Numbers:
+    def _deleted(self) -> Numbers:
         """For each file group the number of the newest layer that deleted its partition, -1 where none did."""
         newest = np.full(len(self.groups), -1)
         for number, layer in enumerate(self._layers):
@@ -298,7 +290,8 @@ class LayeredIndex:
 
     def search(self, queries: Matrix, count: int, probes: int, allowed: Allowed | None = None) -> Candidates:
         """The `count` rows with the least estimated distances to each query, of the `probes` clusters that are nearest
-        to it. Where these have fewer rows that count, further clusters are searched.
+        to it. Where these have fewer rows that count, further clusters are searched; under a condition until there are
+        16 allowed rows for each candidate, since its rows are few in each cluster.
 
         `queries` is a matrix with a row for each query.
         """
@@ -307,6 +300,7 @@ class LayeredIndex:
         near = self._coder.nearness(prepared)
         clusters = near.shape[1]
         probes = max(1, min(probes, clusters))
+        enough = count if allowed is None else _COMPARED * count
         is_open, is_done = np.arange(len(prepared)), np.zeros(near.shape, np.bool_)
         while len(is_open):
             if probes < clusters:
@@ -317,7 +311,7 @@ class LayeredIndex:
             pairs = pairs[:, ~is_done[pairs[0], pairs[1]]]
             is_done[pairs[0], pairs[1]] = True
             self._look(hits, pairs)
-            is_open = is_open[hits.numbers[is_open] < count] if probes < clusters else is_open[:0]
+            is_open = is_open[hits.numbers[is_open] < enough] if probes < clusters else is_open[:0]
             probes = min(2 * probes, clusters)
         return hits.candidates()
 
@@ -367,7 +361,7 @@ class LayeredIndex:
 
     def _counting(self, entries: Entries, number: int) -> _Cluster:
         """The entries of a layer that no later layer changed."""
-        groups = self._numbered_groups[1][number][entries.groups]
+        groups = self._group_numbers[number][entries.groups]
         is_dead = self._replaced.of(entries.hashes) > number
         is_dead |= self._deleted_groups[groups] > number
         entries = replace(entries, groups=groups)
