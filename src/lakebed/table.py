@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lakebed.read.incremental import Changes
     from lakebed.read.moments import When
     from lakebed.read.scan import Scan
-    from lakebed.read.search import Metric, Search
+    from lakebed.read.search import Search
     from lakebed.services.configure import Configured
     from lakebed.services.erasure_report import ErasureReport
     from lakebed.services.restore import RestoreResult, RollbackResult
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from lakebed.table_stage import OpenedStage
     from lakebed.table_versions import VersionsView
     from lakebed.table_views import FeaturesView, FilesView, PropertiesView, TimelineView
+    from lakebed.vector_index.shape import Metric
 
 
 @public_methods_check_arguments
