@@ -16,6 +16,7 @@ from lakebed.index.base import Index
 from lakebed.index.inference import adopt
 from lakebed.index.registry import index_of
 from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata_kinds.vector_definitions import BITS, CLUSTERS, METRIC, PROBES, VECTOR_KIND
 from lakebed.metadata_upkeep.comparison import Verification
 from lakebed.metadata_upkeep.skew import reshard_index, shards, summed_up
 from lakebed.opened_table import OpenedTable
@@ -194,6 +195,10 @@ class IndexesView(View):
         function: str | None = None,
         function_options: Mapping[str, object] | None = None,
         kind: str = "column_stats",
+        metric: str | None = None,
+        clusters: int | None = None,
+        bits: int | None = None,
+        probes: int | None = None,
         wait: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> IndexPlan | None:
@@ -212,6 +217,11 @@ class IndexesView(View):
         session's zone. `kind` "secondary_index" is a secondary index on the column with this name instead of that of
         its column.
 
+        With the name "vector", or with `kind` "vector_index" and a name, it is an index for searches of the vectors of
+        `column` by `metric` ("cosine", the default, "l2" or "dot_product"): `search` then compares the query with the
+        vectors near it. `clusters` is the number of groups of vectors (the default follows from the rows), `bits` the
+        size of each element of a code (8, or 4), `probes` the number of groups that a search looks at.
+
         With `wait` the index is built now, and writers wait for the table's lock meanwhile. Without it the plan is put
         on the timeline and returned (version 8 and 9): `build` builds it while writers continue, in a thread or another
         process, and so does `lakebed maintenance run`.
@@ -223,8 +233,18 @@ class IndexesView(View):
         'record_index'
         """
         expression = None
+        chosen = {METRIC: metric, CLUSTERS: clusters, BITS: bits, PROBES: probes}
+        vector_options = {key: value for key, value in chosen.items() if value is not None}
+        if name == "vector" and column is not None:
+            name, kind = column, VECTOR_KIND
+        if vector_options and kind != VECTOR_KIND:
+            raise InvalidOption(
+                f"an index {name!r} that is no vector index has {', '.join(vector_options)}",
+                hint="A vector index is made so: t.indexes.create('vector', column='emb').",
+            )
         if column is not None:
-            expression = Expression(column, function or "identity", dict(function_options or {}), kind)
+            index_options = {**(function_options or {}), **vector_options}
+            expression = Expression(column, function or "identity", index_options, kind)
         elif function is not None or function_options:
             raise InvalidOption(
                 f"an expression index {name!r} without a column", hint="Name the column of the function: column=."

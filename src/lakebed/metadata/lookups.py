@@ -389,6 +389,14 @@ class MetadataTable:
         groups (None: all)."""
         return self._merged(self._requested(partition, keys, data_partition), slice_by_keys, self._decoder(partition))
 
+    def beginning_with(self, partition: str, prefixes: Sequence[str]) -> pa.Table | None:
+        """The newest record of each key that begins with one of these texts, decoded by the partition's kind; None if
+        there is no record."""
+        self._check(partition)
+        texts = pa.array(prefixes, pa.string())
+        requested = [(file_slice, texts) for file_slice in self._file_slices(partition)]
+        return self._merged(requested, slice_by_prefixes, self._decoder(partition))
+
     def _requested(
         self, partition: str, keys: Any, data_partition: str | None
     ) -> list[tuple[FileSlice, pa.StringArray]]:

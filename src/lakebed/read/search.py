@@ -1,6 +1,6 @@
-"""Exact search: the rows whose vectors are nearest to a query, as a lazy read.
+"""Search: the rows whose vectors are nearest to a query, as a lazy read, by a vector index or exactly.
 
-First the vector column alone is read, file slice by file slice, and the positions of the nearest rows are remembered.
+In an exact search, first the vector column alone is read, file slice by file slice, and the positions of the nearest rows are remembered.
 Then the other columns of these rows are read. A task of Spark does the same for its file slices.
 """
 
@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from lakebed.read.batches import RowReader, row_readers
 from lakebed.read.reopening import in_task, read_again
 from lakebed.read.scan import Results, Scan, first_rows_html
 from lakebed.schema.column_names import did_you_mean
-from lakebed.schema.logical_types import is_vector, vector_matrix, vector_name, vector_size
+from lakebed.schema.logical_types import METRICS, Metric, is_vector, vector_matrix, vector_name, vector_size
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.schema.spark import type_name
 from lakebed.sharing import once
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from lakebed.slices.snapshot import Snapshot
     from lakebed.storage.base import Storage
 
-Metric = Literal["cosine", "l2", "dot_product"]
-METRICS: Final = ("cosine", "l2", "dot_product")
 DISTANCE, QUERY_INDEX = "_hudi_distance", "_hudi_query_index"
 """The columns of a search, by Hudi's names: the distance, and in a batch the number of the query."""
 
@@ -284,7 +282,7 @@ class Search(Results):
     `t.search` makes one. The rows come in ascending order of the distance, in a batch query after query.
     """
 
-    _plans = ("task",)
+    _plans = ("task", "by_index")
 
     def __init__(self, scan: Scan, queries: Any, options: SearchOptions) -> None:
         super().__init__(scan._spark)  # pyright: ignore[reportPrivateUsage]
@@ -329,8 +327,15 @@ class Search(Results):
         threads = min(_THREADS, os.cpu_count() or 1)
         return SearchTask(self._scan.reader, jobs, nearest, self.schema, threads)
 
+    @once
+    def by_index(self) -> IndexSearch | None:
+        """The search by the table's vector index; None where it has none for the column and the metric, or none that
+        this view can be searched by."""
+        return None if self._options.exact else index_search(self._scan, self.task, self._options)
+
     def _read(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        return iter(self.task.rows().to_batches())
+        found = self.task.rows() if self.by_index is None else self.by_index.rows()
+        return iter(found.to_batches())
 
     def _storage(self) -> Storage:
         return self._scan.snapshot.storage
@@ -341,7 +346,8 @@ class Search(Results):
         return self._scan.snapshot
 
     def _renew(self) -> bool:
-        self.__dict__.pop("task", None)
+        for plan in self._plans:
+            self.__dict__.pop(plan, None)
         return self._scan._renew()  # pyright: ignore[reportPrivateUsage]
 
     def to_spark(self) -> DataFrame:
@@ -372,17 +378,26 @@ class Search(Results):
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
     """The number of rows, the column, the metric and the condition of a search. Raises `InvalidOption` for a metric or
-    a number that there is not."""
+    a number that there is not.
+
+    An `exact` search uses no index. `probes` is the number of clusters that a search by an index looks at, `rerank` how
+    many rows it reads for each query.
+    """
 
     k: int = 10
     column: str | None = None
     metric: Metric = "cosine"
     max_distance: float | None = None
     columns: Sequence[str] | None = None
+    exact: bool = False
+    probes: int | None = None
+    rerank: int | None = None
 
     def __post_init__(self) -> None:
-        if whole_number("search", "k", self.k) < 1:
-            raise refused("search", "k", self.k, "a whole number above 0")
+        for name in ("k", "probes", "rerank"):
+            value = getattr(self, name)
+            if value is not None and whole_number("search", name, value) < 1:
+                raise refused("search", name, value, "a whole number above 0")
         if self.metric not in METRICS:
             raise refused("search", "metric", self.metric, f"one of {', '.join(METRICS)}")
 

@@ -24,7 +24,7 @@ from lakebed.metadata_kinds.expression_results import ExpressionIndex
 from lakebed.metadata_kinds.registry import kind_of
 from lakebed.metadata_records.definitions import IndexName
 from lakebed.metadata_records.group_files import WrittenBase
-from lakebed.metadata_records.layout import FILES, METADATA_FOLDER, GroupSizing
+from lakebed.metadata_records.layout import EXPRESSION_INDEX, FILES, METADATA_FOLDER, GroupSizing
 from lakebed.metadata_upkeep.build_jobs import can_build, file_group_counts, is_large, written_by_job, written_here
 from lakebed.metadata_upkeep.creation import (
     NewPartition,
@@ -299,7 +299,7 @@ class _Build:
                     kind=ConflictKind.TAKEN_BACK,
                 )
             config = complete_building(self._store(timeline, lock), part.new, written)
-            if part.name.expression is not None:
+            if part.name.partition.startswith(EXPRESSION_INDEX) and part.name.expression is not None:
                 snapshot = snapshot_of(self.storage, config, timeline)
                 expression = ExpressionIndex.of(part.name.expression, snapshot.schema)
                 note_zone(snapshot, config, expression, lock.lock_is_held)

@@ -1,0 +1,215 @@
+"""The records of a vector index in its partition of the metadata table, and the index that they are.
+
+They are records of bloom filters by their type, so that every writer of the metadata table carries them along: the name
+of the filter's type is `LAKEBED_IVF_1`, its bytes are ours, its time is the instant that wrote the record.
+
+| key | bytes |
+|---|---|
+| `M` | the shape of the index |
+| `C|<n>` | centroids |
+| `B` | the witness of the build |
+| `D|<instant>` | the head of a commit's layer; `D|0` that of the build |
+| `L|<instant>|<n>` | a block of entries of that layer |
+| `W|<instant>` | the witness of a commit |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import CorruptFile
+from lakebed.format.hashes import plain_strings
+from lakebed.metadata_kinds import bloom_filters
+from lakebed.metadata_kinds.vector_coverage import Coverage, Witness, coverage
+from lakebed.metadata_records.records import RecordForm, Records
+from lakebed.sharing import once
+from lakebed.slices.metadata_lookups import MetadataLookups
+from lakebed.slices.snapshot import Snapshot
+from lakebed.vector_index.centroids import Centroids
+from lakebed.vector_index.codes import Coder
+from lakebed.vector_index.entries import Entries
+from lakebed.vector_index.layers import Changes, Groups, Layer, LayerHead, write_layer
+from lakebed.vector_index.search import Candidates, LayeredIndex
+from lakebed.vector_index.shape import IndexShape
+
+RECORD_TYPE: Final = "LAKEBED_IVF_1"
+_SHAPE: Final = "M"
+_BASE: Final = "B"
+_CENTROIDS: Final = "C|"
+_HEADS: Final = "D|"
+_BLOCKS: Final = "L|"
+_WITNESSES: Final = "W|"
+BUILD: Final = "0"
+"""Stands for the instant of the layer of a build."""
+CANDIDATES: Final = pa.schema([("key", pa.string()), ("partition", pa.string()), ("file_id", pa.string())])
+
+
+@dataclass
+class IndexRecords:
+    """Collects records of a vector index, which an instant writes."""
+
+    instant: str
+    _keys: list[str] = field(default_factory=list[str])
+    _values: list[bytes] = field(default_factory=list[bytes])
+
+    def add(self, key: str, value: bytes) -> None:
+        self._keys.append(key)
+        self._values.append(value)
+
+    def add_build(self, coder: Coder, witness: Witness) -> None:
+        """The records of a build, but for its layer."""
+        self.add(_SHAPE, coder.shape.to_bytes())
+        self.add(_BASE, witness.to_bytes())
+        for number, record in enumerate(coder.centroids.to_records()):
+            self.add(f"{_CENTROIDS}{number:04x}", record)
+
+    def add_layer(self, of: str, parts: Sequence[Entries], groups: Groups, changes: Changes | None) -> None:
+        """The records of a layer: its blocks and its head."""
+        numbers = iter(range(1 << 32))
+        head = write_layer(parts, groups, changes, lambda data: self.add(_block_key(of, next(numbers)), data))
+        self.add(_HEADS + of, head.to_bytes())
+
+    def add_witness(self, witness: Witness) -> None:
+        """The witness of the commit."""
+        self.add(_WITNESSES + self.instant, witness.to_bytes())
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all values."""
+        return sum(map(len, self._values))
+
+    def encoded(self, form: RecordForm) -> Records:
+        """The records as the metadata table stores them."""
+        count = len(self._keys)
+        columns = [
+            pa.array(self._keys, pa.string()),
+            pa.repeat(pa.scalar(RECORD_TYPE), count),
+            pa.repeat(pa.scalar(self.instant), count),
+            pa.array(self._values, pa.binary()),
+            pa.repeat(pa.scalar(False), count),
+        ]
+        return Records.upserts(*bloom_filters.encode(pa.Table.from_arrays(columns, schema=bloom_filters.SCHEMA), form))
+
+
+def _block_key(of: str, number: int) -> str:
+    return f"{_BLOCKS}{of}|{number:08x}"
+
+
+@dataclass(frozen=True, eq=False)
+class StoredIndex:
+    """The records of a vector index in a metadata table; each is read when it is needed."""
+
+    metadata: MetadataLookups
+    partition: str
+
+    @once
+    def coder(self) -> Coder:
+        """What makes vectors into codes of this index."""
+        centroids = self._beginning_with(_CENTROIDS)
+        return Coder(
+            IndexShape.from_bytes(self._record(_SHAPE)), Centroids.from_records([centroids[key] for key in sorted(centroids)])
+        )
+
+    @once
+    def base(self) -> Witness:
+        """The witness of the build."""
+        return Witness.of(self._record(_BASE))
+
+    @once
+    def witnesses(self) -> Mapping[str, Witness]:
+        """The witnesses of commits by instant."""
+        found = self._beginning_with(_WITNESSES)
+        return {key.removeprefix(_WITNESSES): Witness.of(data) for key, data in found.items()}
+
+    def coverage(self, snapshot: Snapshot) -> Coverage:
+        """What the index covers of a view."""
+        return coverage(snapshot, self.base, self.witnesses)
+
+    def layered(self, snapshot: Snapshot) -> LayeredIndex:
+        """The index as of a view: the layer of the build, and those of commits that are in the view and not in the
+        build."""
+        heads = {key.removeprefix(_HEADS): data for key, data in self._beginning_with(_HEADS).items()}
+        built = {*self.base.instants}
+        shown = sorted(time for time in heads if time == BUILD or (time not in built and snapshot.is_visible(time)))
+        if BUILD not in heads:
+            raise self._lost(_HEADS + BUILD)
+        return LayeredIndex(
+            self.coder, [Layer(time, LayerHead.from_bytes(heads[time]), partial(self._blocks, time)) for time in shown]
+        )
+
+    def _blocks(self, of: str, numbers: Sequence[int]) -> list[bytes]:
+        keys = [_block_key(of, number) for number in numbers]
+        found = self._lookup(keys)
+        for key in keys:
+            if key not in found:
+                raise self._lost(key)
+        return [found[key] for key in keys]
+
+    def _record(self, key: str) -> bytes:
+        found = self._lookup([key])
+        if key not in found:
+            raise self._lost(key)
+        return found[key]
+
+    def _lookup(self, keys: Sequence[str]) -> dict[str, Any]:
+        return self._ours(self.metadata.lookup(self.partition, pa.array(keys, pa.string())))
+
+    def _beginning_with(self, prefix: str) -> dict[str, Any]:
+        return self._ours(self.metadata.beginning_with(self.partition, [prefix]))
+
+    def _ours(self, rows: pa.Table | None) -> dict[str, Any]:
+        """The bytes of records by key."""
+        if rows is None:
+            return {}
+        rows = rows.filter(pc.and_(pc.equal(rows["type"], RECORD_TYPE), pc.invert(rows["is_deleted"])))
+        keys = plain_strings(rows["key"]).cast(pa.string()).to_pylist()
+        values = (value for chunk in rows["bloom"].chunks for value in chunk)
+        return {key: memoryview(value.as_buffer()) for key, value in zip(keys, values, strict=True)}
+
+    def _lost(self, key: str) -> CorruptFile:
+        return CorruptFile(
+            f"the index {self.partition} has lost the record {key!r}",
+            hint=f"Build it again: t.indexes.repair({self.partition!r}).",
+            context={"index": self.partition, "key": key},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedIndex:
+    """A vector index as it is searched in one view."""
+
+    partition: str
+    layered: LayeredIndex
+    clusters: int
+
+    @once
+    def entries(self) -> int:
+        """The number of entries of all layers."""
+        return self.layered.statistics().rows
+
+    def groups_among(self, ids: pa.Array) -> npt.NDArray[np.bool_]:
+        """Flags of the file groups of the index that are among these ids."""
+        return np.asarray(pc.is_in(self.layered.groups.ids, value_set=ids))
+
+    def named(self, candidates: Candidates, count: int) -> list[pa.Table]:
+        """The candidates of each of `count` queries as tables of `CANDIDATES`."""
+        groups, at = self.layered.groups, pa.array(candidates.groups)
+        rows = pa.Table.from_arrays(
+            [candidates.keys, groups.partitions.take(at), groups.ids.take(at)], schema=CANDIDATES
+        )
+        ends = np.searchsorted(candidates.queries, np.arange(count + 1))
+        return [rows.slice(ends[n], ends[n + 1] - ends[n]) for n in range(count)]
+
+
+
+def open_index(stored: StoredIndex, snapshot: Snapshot) -> OpenedIndex:
+    """The index of a view that it covers, at least in part."""
+    return OpenedIndex(stored.partition, stored.layered(snapshot), len(stored.coder.centroids))

@@ -1,0 +1,150 @@
+"""Search by a vector index: the index names candidates, their rows are read from the view, and file groups that the index
+does not cover are searched exactly.
+
+An answer holds rows of the view alone, with their exact distances. What is approximate is which rows are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.format.hashes import plain_strings
+from lakebed.model import RECORD_KEY, FileGroupId
+from lakebed.read.batches import row_readers
+from lakebed.read.candidates import PATH, CandidateRows
+from lakebed.schema.plain_arrow import as_numpy
+from lakebed.vector_index.entries import row_hashes
+from lakebed.wording import count_text
+
+if TYPE_CHECKING:
+    from lakebed.metadata_kinds.vector_store import OpenedIndex
+    from lakebed.read.scan import Scan
+    from lakebed.read.search import SearchOptions, SearchTask
+
+DISTANCE, QUERY_INDEX = "_hudi_distance", "_hudi_query_index"
+# A search of fewer rows than this, which a condition leaves, compares all of them.
+MIN_ROWS: Final = 20_000
+# Rows that are read for each query: at least so many, or so many for each row of the answer.
+_RERANK: Final = 50
+_RERANK_OF_K: Final = 5
+# A search that finds too few rows looks at so many times the clusters and rows.
+_WIDER: Final = 4
+
+
+@dataclass
+class SearchEffort:
+    """How much a search by an index has looked at: clusters and entries of all queries, rows that were read."""
+
+    clusters: int = 0
+    entries: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class IndexSearch:
+    """A search by a vector index in one view. `uncovered` are the file groups that are searched exactly, `allowed` the
+    hashes of the rows that a condition leaves (ascending; None: all rows)."""
+
+    index: OpenedIndex
+    task: SearchTask
+    candidates: CandidateRows
+    uncovered: frozenset[FileGroupId]
+    allowed: npt.NDArray[np.uint64] | None
+    probes: int
+    rerank: int
+    effort: SearchEffort = field(default_factory=SearchEffort)
+
+    def rows(self) -> pa.Table:
+        """The nearest rows for each query, in ascending order of the distance."""
+        self.effort = SearchEffort()
+        nearest = self.task.nearest
+        parts = [self._exact_rows()] if self.uncovered else []
+        waiting = list(range(len(nearest.queries)))
+        probes, rerank = self.probes, self.rerank
+        while waiting:
+            few: list[int] = []
+            found = self._candidates(waiting, probes, rerank)
+            rows = self.candidates.read(pa.concat_tables(found)) if found else None
+            for query, named in zip(waiting, found, strict=True):
+                assert rows is not None
+                of_query = rows if len(waiting) == 1 else _named_rows(rows, named)
+                is_all = probes >= self.index.clusters and rerank >= self.index.entries
+                if len(of_query) < nearest.count and not is_all:
+                    few.append(query)
+                else:
+                    parts.append(self._nearest(query, of_query))
+            waiting, probes, rerank = few, probes * _WIDER, rerank * _WIDER
+        return self._merged(parts)
+
+    def _candidates(self, queries: Sequence[int], probes: int, rerank: int) -> list[pa.Table]:
+        """The candidates for each of these queries: `key`, `partition` and `file_id`."""
+        matrix = self.task.nearest.queries[list(queries)]
+        found, effort = self.index.candidates(matrix, probes, rerank, self.allowed)
+        self.effort.clusters += effort[0]
+        self.effort.entries += effort[1]
+        if not self.uncovered:
+            return found
+        ids = pa.array([file_id for _, file_id in self.uncovered], pa.string())
+        return [named.filter(pc.invert(pc.is_in(named["file_id"], value_set=ids))) for named in found]
+
+    def _nearest(self, query: int, rows: pa.Table) -> pa.Table:
+        """The nearest of these rows, with the columns of the result."""
+        self.effort.rows += rows.num_rows
+        one = replace(self.task.nearest, queries=self.task.nearest.queries[query : query + 1])
+        (best,) = one.of_batches(iter(rows.select([one.column]).combine_chunks().to_batches()))
+        return self._result(rows.take(pa.array(best.rows)), best.distances, query)
+
+    def _result(self, rows: pa.Table, distances: npt.NDArray[np.float64], query: int) -> pa.Table:
+        columns: dict[str, Any] = {DISTANCE: pa.array(distances)}
+        if QUERY_INDEX in self.task.schema.names:
+            columns[QUERY_INDEX] = pa.array(np.full(len(distances), query, np.int64))
+        arrays = [columns.get(f.name, None) if f.name in columns else rows[f.name] for f in self.task.schema]
+        return pa.Table.from_arrays(arrays, schema=self.task.schema)
+
+    def _exact_rows(self) -> pa.Table:
+        """The nearest rows of the file groups that the index does not cover."""
+        jobs = (job for job in self.task.jobs if (job.file_slice.partition, job.file_slice.file_id) in self.uncovered)
+        return replace(self.task, jobs=tuple(jobs)).rows()
+
+    def _merged(self, parts: Sequence[pa.Table]) -> pa.Table:
+        """The nearest rows of all parts, query after query."""
+        rows = pa.concat_tables([self.task.schema.empty_table(), *parts]).combine_chunks()
+        distances = as_numpy(rows[DISTANCE])
+        queries = as_numpy(rows[QUERY_INDEX]) if QUERY_INDEX in rows.column_names else np.zeros(len(rows), np.int64)
+        order = np.lexsort((distances, queries))
+        ordered = queries[order]
+        starts = np.searchsorted(ordered, ordered)
+        return rows.take(pa.array(order[np.arange(len(order)) - starts < self.task.nearest.count]))
+
+    def text(self) -> str:
+        """What a search by the index looks at, after it has run."""
+        self.rows()
+        effort, index = self.effort, self.index
+        lines = [
+            f"  by index    {index.partition}: {effort.clusters:,} of {count_text(index.clusters, 'cluster')},"
+            f" {count_text(effort.entries, 'entry', 'entries')} compared, {count_text(effort.rows, 'row')} read"
+        ]
+        if self.uncovered:
+            groups = count_text(len(self.uncovered), "file group")
+            lines.append(f"  exactly     {groups} with commits of writers that do not know the index")
+        return "\n".join(lines)
+
+
+def _named_rows(rows: pa.Table, named: pa.Table) -> pa.Table:
+    """Those rows that the candidates of one query name."""
+    return rows.filter(
+        pc.is_in(_pairs(rows[PATH], rows[RECORD_KEY]), value_set=_pairs(named["partition"], named["key"]))
+    )
+
+
+def _pairs(paths: pa.ChunkedArray, keys: pa.ChunkedArray) -> pa.Array:
+    joined = pc.binary_join_element_wise(paths, plain_strings(keys).cast(pa.string()), "\0")
+    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
