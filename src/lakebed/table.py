@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from lakebed.table_stage import OpenedStage
     from lakebed.table_versions import VersionsView
     from lakebed.table_views import FeaturesView, FilesView, PropertiesView, TimelineView
+    from lakebed.vector_index.shape import Metric
 
 
 @public_methods_check_arguments

@@ -56,16 +56,25 @@ _MASKS: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64
 
 
 def fingerprints(keys: pa.Array) -> Fingerprints:
-    """A hash of each text; a null has the hash of the empty text. The hashes are equal in all releases, since files
-    store them.
+    """The upper half of the hash of each text; a null has the hash of the empty text.
 
     >>> fingerprints(pa.array(["a", "", "a key of more than eight bytes"])).tolist()
     [3915325677, 0, 1175910786]
     """
+    return (key_hashes(keys) >> _HALF).astype(np.uint32)
+
+
+def key_hashes(keys: pa.Array) -> Hashes:
+    """A hash of 64 bits of each text; a null has the hash of the empty text. The hashes are equal in all releases,
+    since files store them.
+
+    >>> [hex(n) for n in key_hashes(pa.array(["a", ""])).tolist()]
+    ['0xe95f20ed295dd79f', '0x0']
+    """
     array = plain_strings(keys)
     data, offsets = value_buffer(array)
     if not len(array):
-        return np.empty(0, np.uint32)
+        return np.empty(0, np.uint64)
     lengths = np.diff(offsets)
     longest = int(lengths.max())
     hashes = lengths.astype(np.uint64) * _FACTOR
@@ -81,7 +90,7 @@ def fingerprints(keys: pa.Array) -> Fingerprints:
             hashes[at] = xxhash.xxh64_intdigest(data[offsets[at] : offsets[at + 1]].tobytes())
     hashes ^= hashes >> _LAST_SHIFT
     hashes *= _LAST_FACTOR
-    return (hashes >> _HALF).astype(np.uint32)
+    return hashes
 
 
 def _mix(hashes: Hashes, words: Hashes) -> None:

@@ -33,6 +33,8 @@ from lakebed.sharing import once
 from lakebed.slices.key_rows import rows_by_pages
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import parallel_map
+from lakebed.vector_index.lengths import Doubles, row_lengths, unit_vectors
+from lakebed.vector_index.shape import METRICS, Metric
 from lakebed.wording import Lines, count_text
 
 if TYPE_CHECKING:
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
 DISTANCE, QUERY_INDEX = "_hudi_distance", "_hudi_query_index"
 """The columns of a search, by Hudi's names: the distance, and in a batch the number of the query."""
 
-Doubles = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 # Vectors whose distances are computed at a time: as doubles they stay in the processor's cache.
 _BLOCK_BYTES: Final = 1 << 20
@@ -84,48 +85,24 @@ class Nearest:
     def _add(self, best: Sequence[_Best], matrix: npt.NDArray[Any], numbers: Rows) -> None:
         step = max(1, _BLOCK_BYTES // (8 * matrix.shape[1]))
         is_cosine = self.metric == "cosine"
-        queries = _unit_vectors(self.queries) if is_cosine else self.queries
+        queries = unit_vectors(self.queries) if is_cosine else self.queries
         with np.errstate(over="ignore", invalid="ignore"):
             for start in range(0, len(matrix), step):
                 block = matrix[start : start + step].astype(np.float64)
-                lengths = _lengths(block) if is_cosine else None
+                lengths = row_lengths(block) if is_cosine else None
                 for query, best_of_query in zip(queries, best, strict=True):
                     best_of_query.add(self._distances(block, query, lengths), numbers[start : start + step])
 
     def _distances(self, block: Doubles, query: Doubles, lengths: Doubles | None) -> Doubles:
         # einsum, since BLAS would take several threads, which spin while they wait for each other
         if self.metric == "l2":
-            return _lengths(block - query)
+            return row_lengths(block - query)
         products = np.einsum("ij,j->i", block, query)
         if lengths is None:
             return np.nan_to_num(-products, nan=np.inf, posinf=np.inf, neginf=-np.inf)
         with np.errstate(divide="ignore"):
             distances = np.clip(1.0 - products / lengths, 0.0, 2.0)
         return np.where((lengths > 0) & query.any(), distances, 1.0)
-
-
-# Sums of squares outside of these bounds have lost digits, or are infinite.
-_MIN_SQUARES, _MAX_SQUARES = 1e-280, 1e280
-
-
-def _lengths(rows: Doubles) -> Doubles:
-    """The length of each row of a matrix, also where the squares of its elements are no double numbers."""
-    squares = np.einsum("ij,ij->i", rows, rows)
-    lengths = np.sqrt(squares)
-    beyond = ~((squares >= _MIN_SQUARES) & (squares <= _MAX_SQUARES))
-    if beyond.any():
-        largest = np.abs(rows[beyond]).max(axis=1)
-        scaled = rows[beyond] / np.where(largest > 0, largest, 1.0)[:, None]
-        lengths[beyond] = largest * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
-    return lengths
-
-
-def _unit_vectors(rows: Doubles) -> Doubles:
-    """The rows of a matrix with the length 1; zeros stay zeros."""
-    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
-    scaled = rows / np.where(largest > 0, largest, 1.0)
-    lengths = _lengths(scaled)[:, None]
-    return scaled / np.where(lengths > 0, lengths, 1.0)
 
 
 class _Best:

@@ -1,0 +1,193 @@
+"""Layers of a vector index: the entries of a build, or those of one commit with the rows that it changed.
+
+A layer is a head and numbered blocks. No commit reads an older layer: an entry counts until a later layer has the hash
+of its row among those that it changed, or its partition path among those that it deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakebed.errors import CorruptFile
+from lakebed.format.row_addresses import Hashes
+from lakebed.vector_index.centroids import Numbers
+from lakebed.vector_index.entries import Entries
+from lakebed.vector_index.frame import Kind, pack, unpack
+
+_KIND: Final = Kind(b"LVIH", 1, "the head of a layer")
+MAX_BLOCK_ENTRIES: Final = 2048
+# Clusters of fewer entries share a block with those that follow them.
+SHARED_BLOCK_ENTRIES: Final = 64
+Unsigned = npt.NDArray[np.uint32]
+Blocks = Callable[[Sequence[int]], Sequence[bytes | memoryview]]
+"""Reads the blocks of a layer with these numbers, in their order."""
+
+
+def _no_hashes() -> Hashes:
+    return np.empty(0, np.uint64)
+
+
+def _no_texts() -> pa.StringArray:
+    return pa.array([], pa.string())
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """A list of file groups: the partition path and the id of each. Its positions are the group numbers of entries."""
+
+    partitions: pa.StringArray = field(default_factory=_no_texts)
+    ids: pa.StringArray = field(default_factory=_no_texts)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """What a commit changed, whether or not the rows have vectors.
+
+    `replaced` are the hashes of rows that it wrote or deleted: older entries of them no longer count. `possible` are
+    those of rows that it may have changed, where the row with the higher ordering value wins as it is read: older
+    entries still count, and who finds one looks at the row. `partitions` are partition paths that it deleted with all
+    of their rows; rows that the commit itself wrote there count.
+    """
+
+    replaced: Hashes = field(default_factory=_no_hashes)
+    possible: Hashes = field(default_factory=_no_hashes)
+    partitions: pa.StringArray = field(default_factory=_no_texts)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerHead:
+    """The head of a layer: its file groups, what the commit changed, the number of entries of each cluster that has
+    some, and the first and the last cluster of each block."""
+
+    groups: Groups
+    changes: Changes
+    clusters: Unsigned
+    counts: Unsigned
+    firsts: Unsigned
+    lasts: Unsigned
+
+    @property
+    def rows(self) -> int:
+        """The number of entries in all blocks."""
+        return int(self.counts.sum(dtype=np.int64))
+
+    def blocks_of(self, clusters: Numbers) -> list[int]:
+        """The numbers of the blocks with entries of these clusters, in ascending order."""
+        with_entries = np.intersect1d(clusters, self.clusters)
+        begin = np.searchsorted(self.lasts, with_entries, side="left")
+        end = np.searchsorted(self.firsts, with_entries, side="right")
+        return np.unique(np.concatenate([np.arange(a, b) for a, b in zip(begin, end, strict=True)] or [begin])).tolist()
+
+    def to_bytes(self) -> bytes:
+        """The record of the index with this head."""
+        changes, groups = self.changes, self.groups
+        numbers = [self.clusters, self.counts, self.firsts, self.lasts, changes.replaced, changes.possible]
+        return pack(_KIND, [*numbers, changes.partitions, groups.partitions, groups.ids])
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> LayerHead:
+        """The head in a record. Raises `CorruptFile` for damaged bytes, `UnsupportedFeature` for a record of a newer
+        release."""
+        clusters, counts, firsts, lasts, replaced, possible, deleted, partitions, ids = unpack(_KIND, data)
+        if len(clusters) != len(counts) or len(firsts) != len(lasts) or len(partitions) != len(ids):
+            raise CorruptFile(
+                "the head of a layer of a vector index has columns of other lengths",
+                hint="Build the vector index again: drop it, and create it with the same name.",
+                context={},
+            )
+        changes = Changes(replaced, possible, deleted)
+        return cls(Groups(partitions, ids), changes, clusters, counts, firsts, lasts)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A stored layer: the instant of its commit, its head, and how its blocks are read."""
+
+    instant: str
+    head: LayerHead
+    blocks: Blocks
+
+
+class BlockWriter:
+    """Writes the blocks of one layer: entries come in ascending order of their clusters, all entries of a cluster at
+    once. `write` gets the bytes of each block; the first has the number 0."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+        self._waiting: list[Entries] = []
+        self._clusters: list[npt.NDArray[Any]] = []
+        self._counts: list[npt.NDArray[Any]] = []
+        self._bounds: list[tuple[int, int]] = []
+
+    def add(self, entries: Entries) -> None:
+        """Write entries of one or several clusters, which are sorted by cluster."""
+        clusters, starts, counts = np.unique(entries.coded.clusters, return_index=True, return_counts=True)
+        self._clusters.append(clusters)
+        self._counts.append(counts)
+        for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
+            waiting = sum(map(len, self._waiting))
+            if waiting + count > MAX_BLOCK_ENTRIES:
+                self._flush()
+            for first in range(start, start + count, MAX_BLOCK_ENTRIES):
+                last = min(first + MAX_BLOCK_ENTRIES, start + count)
+                self._waiting.append(entries.take(np.arange(first, last)))
+                if sum(map(len, self._waiting)) >= SHARED_BLOCK_ENTRIES:
+                    self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            entries = Entries.together(self._waiting)
+            clusters = entries.coded.clusters
+            self._bounds.append((int(clusters[0]), int(clusters[-1])))
+            self._write(entries.to_bytes())
+            self._waiting = []
+
+    def finish(self, groups: Groups, changes: Changes | None = None) -> LayerHead:
+        """Write the last block; the head of the layer. The hashes of changes are sorted here."""
+        self._flush()
+        empty = np.empty(0, np.uint32)
+        bounds = np.array(self._bounds, np.uint32).reshape(-1, 2)
+        changes = changes or Changes()
+        return LayerHead(
+            groups,
+            Changes(np.unique(changes.replaced), np.unique(changes.possible), changes.partitions),
+            np.concatenate([empty, *self._clusters]).astype(np.uint32),
+            np.concatenate([empty, *self._counts]).astype(np.uint32),
+            bounds[:, 0].copy(),
+            bounds[:, 1].copy(),
+        )
+
+
+def write_layer(
+    parts: Sequence[Entries], groups: Groups, changes: Changes | None, write: Callable[[bytes], object]
+) -> LayerHead:
+    """Write entries in any order as the blocks of one layer; its head. A commit has one part, a build one for each
+    batch of rows."""
+    writer = BlockWriter(write)
+    parts = [part for part in parts if len(part)]
+    if parts:
+        entries = Entries.together(parts)
+        order = np.argsort(entries.coded.clusters, kind="stable")
+        for start, end in _cluster_ranges(entries.coded.clusters[order]):
+            writer.add(entries.take(order[start:end]))
+    return writer.finish(groups, changes)
+
+
+def _cluster_ranges(clusters: npt.NDArray[Any]) -> list[tuple[int, int]]:
+    """Ranges of whole clusters, of some thousand entries where clusters are small."""
+    ends = np.append(np.flatnonzero(np.diff(clusters)) + 1, len(clusters))
+    ranges, start = [], 0
+    while start < len(clusters):
+        end = int(ends[np.searchsorted(ends, min(start + MAX_BLOCK_ENTRIES, len(clusters)))])
+        ranges.append((start, end))
+        start = end
+    return ranges

@@ -1,0 +1,388 @@
+"""Search in the layers of a vector index: candidates for the rows that are nearest to a query.
+
+The entries of a cluster are read once, from all layers, and without those that a later layer changed. They stay in
+memory, so that the next query that comes to the cluster estimates distances at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.format.bounded_cache import BoundedCache
+from lakebed.format.row_addresses import Hashes
+from lakebed.schema.plain_arrow import as_numpy
+from lakebed.vector_index.centroids import Floats, Numbers
+from lakebed.vector_index.codes import Coder, Matrix, RoundedQueries
+from lakebed.vector_index.entries import NO_ROW, Entries, no_entries
+from lakebed.vector_index.layers import BlockWriter, Changes, Groups, Layer, LayerHead
+
+Flags = npt.NDArray[np.bool_]
+CACHE_BYTES: Final = 256 << 20
+MAX_SKEW: Final = 8
+MAX_NEW_SHARE: Final = 0.3
+_FOLDED_TOGETHER: Final = 64
+_FILTER_BITS: Final = 20
+# A row is named by the number of its cluster and its row among the entries of the cluster.
+_ROW_BITS: Final = 32
+_ROW_MASK: Final = (1 << _ROW_BITS) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Rows that may be among the nearest: for each query in ascending order of the estimated distance, query after
+    query; a row comes once for each query.
+
+    `queries` are the numbers of the queries, `groups` numbers in `LayeredIndex.groups`, `rows` positions in base files
+    or -1. `is_uncertain` marks rows of which a later commit may have written another version: who takes one looks at
+    the row. `vectors` are exact vectors of some candidates, and `vector_rows` tells their rows in this matrix: -1 for a
+    candidate without.
+    """
+
+    queries: Numbers
+    distances: npt.NDArray[np.float64]
+    hashes: Hashes
+    groups: Numbers
+    rows: Numbers
+    keys: pa.StringArray
+    is_uncertain: Flags
+    vectors: Matrix
+    vector_rows: Numbers
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+
+class Allowed:
+    """The rows that a condition leaves: those with one of some hashes, those in some file groups, or both.
+
+    `hashes` come from `row_hashes`, in any order; `groups` has a flag for each file group of the index.
+    """
+
+    def __init__(self, hashes: Hashes | None = None, groups: Flags | None = None) -> None:
+        self._groups = groups
+        self._hashes = None if hashes is None else np.unique(hashes)
+        if self._hashes is not None:
+            self._filter = np.zeros(1 << _FILTER_BITS, np.bool_)
+            self._filter[self._hashes >> np.uint64(64 - _FILTER_BITS)] = True
+
+    def rows(self, entries: Entries) -> Numbers:
+        """The row numbers of the entries that are allowed, in ascending order."""
+        rows = np.arange(len(entries)) if self._groups is None else np.flatnonzero(self._groups[entries.groups])
+        if self._hashes is None:
+            return rows
+        hashes = entries.hashes[rows]
+        # few hashes pass the filter, which is much faster than a binary search
+        passed = np.flatnonzero(self._filter[hashes >> np.uint64(64 - _FILTER_BITS)])
+        return rows[passed[_positions(self._hashes, hashes[passed]) >= 0]]
+
+
+def _positions(ordered: Hashes, hashes: Hashes) -> Numbers:
+    """The position of each hash among unique hashes in ascending order, -1 for one that is not among them."""
+    if not len(ordered):
+        return np.full(len(hashes), -1)
+    at = np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)
+    return np.where(ordered[at] == hashes, at, -1)
+
+
+class _Newest:
+    """The number of the newest layer that has each of some hashes."""
+
+    def __init__(self, of_layers: Sequence[Hashes]) -> None:
+        numbers = np.repeat(np.arange(len(of_layers)), [len(hashes) for hashes in of_layers])
+        hashes = np.concatenate([np.empty(0, np.uint64), *of_layers])
+        order = np.lexsort((numbers, hashes))
+        hashes, numbers = hashes[order], numbers[order]
+        is_last = np.append(hashes[1:] != hashes[:-1], np.ones(min(1, len(hashes)), np.bool_))
+        self.hashes, self._numbers = hashes[is_last], numbers[is_last]
+
+    def of(self, hashes: Hashes) -> Numbers:
+        """The number of the newest layer with each hash, -1 where none has it."""
+        if not len(self.hashes):
+            return np.full(len(hashes), -1)
+        at = _positions(self.hashes, hashes)
+        return np.where(at >= 0, self._numbers[at], -1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cluster:
+    """The entries of one cluster that count, with group numbers of the index, and which of them are uncertain."""
+
+    entries: Entries
+    is_uncertain: Flags
+
+    @property
+    def nbytes(self) -> int:
+        return self.entries.nbytes + self.is_uncertain.nbytes
+
+
+def _joined(parts: Sequence[_Cluster]) -> _Cluster:
+    """The entries of one cluster from several blocks."""
+    if len(parts) == 1:
+        return parts[0]
+    entries = Entries.together([part.entries for part in parts])
+    return _Cluster(entries, np.concatenate([part.is_uncertain for part in parts]))
+
+
+def _ranges(clusters: npt.NDArray[Any], numbers: Numbers) -> list[tuple[int, int, int]]:
+    """Those of some clusters that a block has: the number of each, and where its entries begin and end."""
+    starts = np.searchsorted(clusters, numbers, side="left").tolist()
+    ends = np.searchsorted(clusters, numbers, side="right").tolist()
+    return [(number, start, end) for number, start, end in zip(numbers.tolist(), starts, ends, strict=True) if end > start]
+
+
+class _Hits:
+    """The rows that a search has come to, with their estimated distances, for each of some prepared queries."""
+
+    def __init__(self, coder: Coder, queries: Floats, count: int, allowed: Allowed | None) -> None:
+        self._coder = coder
+        self._queries = queries
+        self._rounded = RoundedQueries.of(queries)
+        self._count = count
+        self._allowed = allowed
+        self._clusters: dict[int, _Cluster] = {}
+        self._parts: list[list[tuple[Floats, Numbers]]] = [[] for _ in queries]
+        self.numbers = np.zeros(len(queries), np.int64)
+        """How many rows each query has been compared with."""
+
+    def look(self, number: int, cluster: _Cluster, queries: Numbers) -> None:
+        """Compare some queries, by their numbers, with the entries of a cluster."""
+        coded = cluster.entries.coded
+        rows = None if self._allowed is None else self._allowed.rows(cluster.entries)
+        if rows is not None:
+            coded = coded.take(rows)
+        self.numbers[queries] += len(coded)
+        if not len(coded):
+            return
+        self._clusters[number] = cluster
+        some = self._rounded.take(queries)
+        distances = self._coder.distances(number, self._queries[queries], some, coded)
+        places = (np.arange(len(coded)) if rows is None else rows) + (number << _ROW_BITS)
+        for query, of_query in zip(queries.tolist(), distances, strict=True):
+            if len(self._parts) > 1 and len(of_query) > self._count:  # of a batch only the nearest rows stay in memory
+                near = np.argpartition(of_query, self._count - 1)[: self._count]
+                self._parts[query].append((of_query[near], places[near]))
+            else:
+                self._parts[query].append((of_query, places))
+
+    def candidates(self) -> Candidates:
+        """The nearest rows of each query."""
+        queries, distances, places = [np.empty(0, np.int64)], [np.empty(0, np.float32)], [np.empty(0, np.int64)]
+        for query, parts in enumerate(self._parts):
+            if parts:
+                of_query = np.concatenate([part for part, _ in parts])
+                of_places = np.concatenate([part for _, part in parts])
+                if len(of_query) > self._count:
+                    near = np.argpartition(of_query, self._count - 1)[: self._count]
+                    of_query, of_places = of_query[near], of_places[near]
+                queries.append(np.full(len(of_query), query))
+                distances.append(of_query)
+                places.append(of_places)
+        return self._gathered(np.concatenate(queries), np.concatenate(distances), np.concatenate(places))
+
+    def _gathered(self, queries: Numbers, distances: Floats, places: Numbers) -> Candidates:
+        by_place = np.argsort(places, kind="stable")
+        clusters = places[by_place] >> _ROW_BITS
+        numbers, starts = np.unique(clusters, return_index=True)
+        parts: list[Entries] = []
+        uncertain: list[Flags] = [np.empty(0, np.bool_)]
+        for number, rows in zip(numbers.tolist(), np.split(places[by_place] & _ROW_MASK, starts[1:]), strict=False):
+            cluster = self._clusters[number]
+            parts.append(cluster.entries.take(rows))
+            uncertain.append(cluster.is_uncertain[rows])
+        entries = Entries.together(parts) if parts else no_entries(self._coder.shape)
+        # now the entries are in the order of `by_place`: bring the columns of the queries into it, then all into theirs
+        queries, distances = queries[by_place], distances[by_place]
+        order = np.lexsort((distances, queries))
+        _, first = np.unique(np.stack([queries[order], entries.hashes[order].view(np.int64)]), axis=1, return_index=True)
+        order = order[np.sort(first)]
+        entries = entries.take(order)
+        return Candidates(
+            queries[order],
+            self._coder.in_units(distances[order]),
+            entries.hashes,
+            entries.groups.astype(np.int64),
+            np.where(entries.rows == NO_ROW, -1, entries.rows.astype(np.int64)),
+            entries.keys,
+            np.concatenate(uncertain)[order],
+            entries.vectors,
+            entries.vector_rows,
+        )
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """How the entries of an index are spread, to decide whether it is built again."""
+
+    rows: int
+    new_rows: int
+    changed_rows: int
+    largest_cluster: int
+    mean_cluster: float
+
+    @property
+    def needs_rebuild(self) -> bool:
+        """Whether the clusters no longer fit the rows: the largest has more than 8 times as many rows as the mean, or
+        more than 30 of 100 rows came after the build."""
+        is_skewed = self.largest_cluster > MAX_SKEW * self.mean_cluster
+        return self.rows > 0 and (is_skewed or self.new_rows > MAX_NEW_SHARE * self.rows)
+
+
+class LayeredIndex:
+    """A vector index as it is at one moment: the layer of a build or of a fold, and those of later commits in the order
+    in which they count. Several threads may search it."""
+
+    def __init__(self, coder: Coder, layers: Sequence[Layer], cache_bytes: int = CACHE_BYTES) -> None:
+        self._coder = coder
+        self._layers = tuple(layers)
+        self._cache_bytes = cache_bytes
+        self._cache = BoundedCache[_Cluster](cache_bytes)
+
+    def of_instants(self, instants: Collection[str]) -> LayeredIndex:
+        """The index with its first layer, and of the later ones only those of these instants."""
+        layers = [layer for number, layer in enumerate(self._layers) if not number or layer.instant in instants]
+        return LayeredIndex(self._coder, layers, self._cache_bytes)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The file groups of all layers, each once."""
+        return self._numbered_groups[0]
+
+    @cached_property
+    def _numbered_groups(self) -> tuple[Groups, list[Numbers]]:
+        """The file groups of all layers, and for each layer the number of each of its file groups among them."""
+        heads = [layer.head.groups for layer in self._layers]
+        partitions = pa.concat_arrays([groups.partitions for groups in heads])
+        ids = pa.concat_arrays([groups.ids for groups in heads])
+        names = pc.binary_join_element_wise(partitions, ids, "\0").dictionary_encode()
+        numbers = as_numpy(names.indices).astype(np.int64)
+        _, first = np.unique(numbers, return_index=True)
+        places = pa.array(first)
+        ends = np.cumsum([len(groups) for groups in heads])
+        return Groups(partitions.take(places), ids.take(places)), np.split(numbers, ends[:-1])
+
+    @cached_property
+    def _replaced(self) -> _Newest:
+        return _Newest([layer.head.changes.replaced for layer in self._layers])
+
+    @cached_property
+    def _possible(self) -> _Newest:
+        return _Newest([layer.head.changes.possible for layer in self._layers])
+
+    @cached_property
+    def _deleted_groups(self) -> Numbers:
+        """For each file group the number of the newest layer that deleted its partition, -1 where none did."""
+        newest = np.full(len(self.groups), -1)
+        for number, layer in enumerate(self._layers):
+            if len(layer.head.changes.partitions):
+                deleted = pc.is_in(self.groups.partitions, layer.head.changes.partitions)
+                newest[as_numpy(deleted)] = number
+        return newest
+
+    def search(
+        self, queries: Matrix, count: int, probes: int, allowed: Allowed | None = None
+    ) -> Candidates:
+        """The `count` rows with the least estimated distances to each query, of the `probes` clusters that are nearest
+        to it. Where these have fewer rows that count, further clusters are searched.
+
+        `queries` is a matrix with a row for each query.
+        """
+        prepared = self._coder.prepared(queries)
+        hits = _Hits(self._coder, prepared, count, allowed)
+        near = self._coder.nearness(prepared)
+        clusters = near.shape[1]
+        probes = max(1, min(probes, clusters))
+        is_open, is_done = np.arange(len(prepared)), np.zeros(near.shape, np.bool_)
+        while len(is_open):
+            if probes < clusters:
+                nearest = np.argpartition(-near[is_open], probes - 1, axis=1)[:, :probes]
+            else:
+                nearest = np.broadcast_to(np.arange(clusters), (len(is_open), clusters))
+            pairs = np.stack([np.repeat(is_open, probes), nearest.ravel()])
+            pairs = pairs[:, ~is_done[pairs[0], pairs[1]]]
+            is_done[pairs[0], pairs[1]] = True
+            self._look(hits, pairs)
+            is_open = is_open[hits.numbers[is_open] < count] if probes < clusters else is_open[:0]
+            probes = min(2 * probes, clusters)
+        return hits.candidates()
+
+    def _look(self, hits: _Hits, pairs: npt.NDArray[np.int64]) -> None:
+        """Compare queries with clusters: pairs of the number of a query and that of a cluster."""
+        pairs = pairs[:, np.argsort(pairs[1], kind="stable")]
+        numbers, starts = np.unique(pairs[1], return_index=True)
+        ends = np.append(starts[1:], pairs.shape[1])
+        for first in range(0, len(numbers), _FOLDED_TOGETHER):
+            some = slice(first, first + _FOLDED_TOGETHER)
+            clusters = self._clusters(numbers[some])
+            for number, start, end in zip(numbers[some].tolist(), starts[some], ends[some], strict=True):
+                if number in clusters:
+                    hits.look(number, clusters[number], pairs[0, start:end])
+
+    def _clusters(self, numbers: Numbers) -> dict[int, _Cluster]:
+        """Those of these clusters that have entries, by number."""
+        clusters: dict[int, _Cluster] = {}
+        missing: list[int] = []
+        for number in numbers.tolist():
+            cluster = self._cache.get(number)
+            if cluster is None:
+                missing.append(number)
+            else:
+                clusters[number] = cluster
+        for number, cluster in self._read(np.array(missing, np.int64)).items() if missing else ():
+            self._cache.put(number, cluster)
+            clusters[number] = cluster
+        return {number: cluster for number, cluster in clusters.items() if len(cluster.entries)}
+
+    def _read(self, numbers: Numbers) -> dict[int, _Cluster]:
+        parts: dict[int, list[_Cluster]] = {number: [] for number in numbers.tolist()}
+        for of_layer, layer in enumerate(self._layers):
+            blocks = layer.head.blocks_of(numbers)
+            for data in layer.blocks(blocks) if blocks else ():
+                entries = Entries.from_bytes(data, self._coder.shape)
+                for number, start, end in _ranges(entries.coded.clusters, numbers):
+                    is_all = end - start == len(entries)
+                    some = entries if is_all else entries.take(np.arange(start, end))
+                    parts[number].append(self._counting(some, of_layer))
+        return {number: _joined(of_cluster) for number, of_cluster in parts.items() if of_cluster}
+
+    def _counting(self, entries: Entries, number: int) -> _Cluster:
+        """The entries of a layer that no later layer changed."""
+        groups = self._numbered_groups[1][number][entries.groups]
+        is_dead = self._replaced.of(entries.hashes) > number
+        is_dead |= self._deleted_groups[groups] > number
+        entries = replace(entries, groups=groups)
+        if is_dead.any():
+            entries = entries.take(np.flatnonzero(~is_dead))
+        return _Cluster(entries, self._possible.of(entries.hashes) >= number)
+
+    def statistics(self) -> Statistics:
+        """How the entries are spread over the clusters, with those that no longer count."""
+        counts = np.zeros(self._coder.shape.clusters, np.int64)
+        for layer in self._layers:
+            counts[layer.head.clusters] += layer.head.counts
+        new_rows = sum(layer.head.rows for layer in self._layers[1:])
+        rows = int(counts.sum())
+        return Statistics(rows, new_rows, len(self._replaced.hashes), int(counts.max()), rows / len(counts))
+
+    def fold(self, write: Callable[[bytes], object], relocate: Callable[[Entries], Entries] | None = None) -> LayerHead:
+        """Write the entries that count as the blocks of one layer, with the file groups of `groups`; its head.
+
+        `relocate` may change where rows are, and take exact vectors away: it gets the entries of some clusters, and
+        returns them in the same order with other `groups`, `rows`, `vectors` and `vector_rows`.
+        """
+        writer = BlockWriter(write)
+        possible: list[Hashes] = []
+        for start in range(0, self._coder.shape.clusters, _FOLDED_TOGETHER):
+            numbers = np.arange(start, min(start + _FOLDED_TOGETHER, self._coder.shape.clusters))
+            for _, cluster in sorted(self._read(numbers).items()):
+                if len(cluster.entries):
+                    possible.append(cluster.entries.hashes[cluster.is_uncertain])
+                    writer.add(cluster.entries if relocate is None else relocate(cluster.entries))
+        return writer.finish(self.groups, Changes(possible=np.concatenate([np.empty(0, np.uint64), *possible])))
