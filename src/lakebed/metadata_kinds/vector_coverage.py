@@ -38,9 +38,9 @@ class Witness:
         return json.dumps({"horizon": self.horizon, "instants": self.instants}).encode()
 
     @classmethod
-    def of(cls, data: bytes) -> Witness:
+    def of(cls, data: bytes | memoryview) -> Witness:
         """The witness that these bytes are. Raises `CorruptFile` for others."""
-        fields = parse_json_object(data)
+        fields = parse_json_object(bytes(data))
         try:
             instants, horizon = fields["instants"], fields["horizon"]
             if not isinstance(horizon, str) or not all(isinstance(time, str) for time in instants):

@@ -14,8 +14,10 @@ from lakebed.errors import CorruptFile, InvalidOption, LakebedError
 from lakebed.metadata_records.definitions import IndexDefinition
 from lakebed.metadata_records.layout import VECTOR_INDEX
 from lakebed.schema.column_names import near_or_nothing
-from lakebed.schema.logical_types import METRICS, Metric, is_vector
+from lakebed.schema.logical_types import is_vector
 from lakebed.slices.snapshot import Snapshot
+from lakebed.vector_index.shape import BITS as CODE_BITS
+from lakebed.vector_index.shape import METRICS, Metric
 
 VECTOR_KIND: Final = "vector_index"
 """The type of a vector index in its definition, and its kind in a statement."""
@@ -24,7 +26,6 @@ CLUSTERS: Final = "vector.num_clusters"
 BITS: Final = "vector.rabitq.bits"
 PROBES: Final = "vector.query.nprobes"
 _OPTIONS: Final = (METRIC, CLUSTERS, BITS, PROBES)
-_BITS: Final = (1, 4, 8)
 _MAX_CLUSTERS: Final = 1 << 16
 DEFAULT_PROBES: Final = 16
 
@@ -108,8 +109,8 @@ def _checked(options: Mapping[str, Any]) -> dict[str, str]:
     if metric not in METRICS:
         raise _refused(METRIC, options[METRIC], f"one of {', '.join(METRICS)}")
     checked = {METRIC: metric, BITS: str(_number(options, BITS, 8)), PROBES: str(_number(options, PROBES, DEFAULT_PROBES))}
-    if int(checked[BITS]) not in _BITS:
-        raise _refused(BITS, options[BITS], f"one of {', '.join(map(str, _BITS))}")
+    if int(checked[BITS]) not in CODE_BITS:
+        raise _refused(BITS, options[BITS], f"one of {', '.join(map(str, CODE_BITS))}")
     if options.get(CLUSTERS) is not None:
         clusters = _number(options, CLUSTERS, 1)
         if clusters > _MAX_CLUSTERS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ from lakebed.metadata_records.records import Records
 from lakebed.model import FileGroupId, FileSlice
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.column_names import did_you_mean
-from lakebed.schema.logical_types import is_vector
+from lakebed.schema.logical_types import is_vector, vector
 from lakebed.schema.spark import type_name
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
@@ -62,8 +63,8 @@ class VectorIndexKind(PartitionKind):
         if covered.reason is not None:
             return None  # the index waits to be built again
         layer = _LayerOfRows(stored.coder)
-        column, dimension = stored.coder.shape.column, stored.coder.shape.dimension
-        written = WrittenVectors(action, column, dimension)
+        shape = stored.coder.shape
+        written = WrittenVectors(action, shape.column, _kind(shape))
         bound = MAX_BYTES
         for rows in written:
             layer.add(rows)
@@ -91,7 +92,7 @@ class VectorIndexKind(PartitionKind):
         added: list[VectorRows] = []
         size = layer.nbytes
         for rows in vectors_of_slices(
-            snapshot.reader, slices, None if all_rows else instants, shape.column, shape.dimension
+            snapshot.reader, slices, None if all_rows else instants, shape.column, _kind(shape)
         ):
             added.append(rows)
             size += len(rows.keys) * _entry_bytes(shape)
@@ -115,7 +116,7 @@ class VectorIndexKind(PartitionKind):
             )
         coder = trained(shape, _sample(snapshot, slices, shape, rows))
         layer = _LayerOfRows(coder)
-        for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, shape.dimension):
+        for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, _kind(shape)):
             layer.add(part)
         records = IndexRecords(snapshot.instant or "0" * 17)
         records.add_build(coder, first_witness(snapshot.timeline))
@@ -184,6 +185,11 @@ def _shape(index: VectorIndex, snapshot: Snapshot, rows: int) -> IndexShape:
     )
 
 
+def _kind(shape: IndexShape) -> pa.DataType:
+    element: Any = shape.element
+    return vector(shape.dimension, element)
+
+
 def _entry_bytes(shape: IndexShape) -> int:
     return _ENTRY_BYTES + shape.dimension * shape.bits // 8
 
@@ -194,7 +200,7 @@ def _sample(snapshot: Snapshot, slices: Sequence[FileSlice], shape: IndexShape, 
     share = min(1.0, 1.2 * requested / max(1, rows))
     random = np.random.default_rng(shape.seed)
     parts = [np.empty((0, shape.dimension), np.float32)]
-    for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, shape.dimension):
+    for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, _kind(shape)):
         parts.append(part.vectors if share >= 1 else part.vectors[random.random(len(part.vectors)) < share])
     return np.concatenate([part for part in parts if len(part)] or parts)
 

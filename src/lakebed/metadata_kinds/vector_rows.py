@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +22,12 @@ from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.base import TableAction
 from lakebed.metadata_kinds.key_changes import ActionKeys
 from lakebed.metadata_kinds.stored import base_slice
-from lakebed.model import COMMIT_TIME, RECORD_KEY, FileSlice, FileGroupId
-from lakebed.schema.logical_types import is_vector, vector_matrix
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.model import COMMIT_TIME, RECORD_KEY, FileSlice
+from lakebed.schema.logical_types import is_vector, vector_matrix, vector_size, vectors_of_bytes
 from lakebed.slices.reader import SliceReader
 from lakebed.write_status import WriteStatus
 
-Floats = npt.NDArray[np.float32]
+Matrix = npt.NDArray[Any]
 # Vectors that are decoded at a time.
 _BATCH_BYTES = 16 << 20
 _NEW_ROWS = ("INSERT", "INSERT_PREPPED", "BULK_INSERT", "BULK_INSERT_PREPPED", "BOOTSTRAP")
@@ -43,7 +43,7 @@ class VectorRows:
     partition: str
     file_id: str
     keys: pa.Array
-    vectors: Floats
+    vectors: Matrix
     replaced: pa.Array
 
 
@@ -54,8 +54,8 @@ class WrittenVectors:
     none for certain, unless the later row always wins as a whole.
     """
 
-    def __init__(self, action: TableAction, column: str, dimension: int) -> None:
-        self._action, self._column, self._dimension = action, column, dimension
+    def __init__(self, action: TableAction, column: str, kind: pa.DataType) -> None:
+        self._action, self._column, self._kind = action, column, kind
         blocks = action.snapshot.reader.blocks.with_writer_of(action.instant).of_instants({action.instant})
         self._reader = replace(action.snapshot.reader, blocks=blocks)
         rules = MergeRules.of_table(action.snapshot.config)
@@ -89,7 +89,7 @@ class WrittenVectors:
         file_slice = base_slice(status.partition, status.file_id, status.path, status.file_size)
         reader = self._action.snapshot.reader
         instants = None if self._merges else {self._action.instant}
-        yield from rows_of_instants(reader, file_slice, instants, self._column, self._dimension)
+        yield from rows_of_instants(reader, file_slice, instants, self._column, self._kind)
 
     def _logged(self, status: WriteStatus) -> Iterator[pa.RecordBatch]:
         """The rows of a log file that the action wrote, one for each key."""
@@ -105,24 +105,24 @@ class WrittenVectors:
         none = keys.slice(0, 0)
         is_log = status.log_files is not None
         if self._column not in batch.schema.names:  # a partial update of other columns
-            return VectorRows(status.partition, status.file_id, none, empty(self._dimension), none)
+            return VectorRows(status.partition, status.file_id, none, empty(self._kind), none)
         replaced = none if self._is_insert or (is_log and not self._later_wins) else keys
         vectors = batch.column(self._column)
         if vectors.null_count:
             if is_log:  # of a column that the log file lacks all values are null
                 replaced = replaced.filter(vectors.is_valid()) if len(replaced) else replaced
             keys, vectors = keys.filter(vectors.is_valid()), vectors.drop_null()
-        return VectorRows(status.partition, status.file_id, keys, matrix(vectors, self._dimension), replaced)
+        return VectorRows(status.partition, status.file_id, keys, matrix(vectors, self._kind), replaced)
 
 
 def rows_of_instants(
-    reader: SliceReader, file_slice: FileSlice, instants: Collection[str] | None, column: str, dimension: int
+    reader: SliceReader, file_slice: FileSlice, instants: Collection[str] | None, column: str, kind: pa.DataType
 ) -> Iterator[pa.RecordBatch]:
     """The record key and the vector of the rows of a slice that these instants wrote, or (None) of all rows; without the
     column where the slice has none."""
     columns = [RECORD_KEY, column] if instants is None else [COMMIT_TIME, RECORD_KEY, column]
     wanted = None if instants is None else pa.array(sorted(instants), pa.string())
-    batch_rows = max(1, min(1 << 16, _BATCH_BYTES // (8 * dimension)))
+    batch_rows = max(1, min(1 << 16, _BATCH_BYTES // vector_size(kind)))
     for batch in reader.read(file_slice, columns, batch_rows=batch_rows):
         if wanted is not None:
             batch = batch.filter(pc.is_in(plain_strings(batch.column(COMMIT_TIME)), value_set=wanted))
@@ -131,28 +131,28 @@ def rows_of_instants(
 
 
 def vectors_of_slices(
-    reader: SliceReader, slices: Sequence[FileSlice], instants: Collection[str] | None, column: str, dimension: int
+    reader: SliceReader, slices: Sequence[FileSlice], instants: Collection[str] | None, column: str, kind: pa.DataType
 ) -> Iterator[VectorRows]:
     """The rows with a vector in these slices that some instants wrote, or (None) all of them."""
     for file_slice in slices:
-        for batch in rows_of_instants(reader, file_slice, instants, column, dimension):
+        for batch in rows_of_instants(reader, file_slice, instants, column, kind):
             if column not in batch.schema.names:
                 continue
             keys, vectors = plain_strings(batch.column(RECORD_KEY)), batch.column(column)
             if vectors.null_count:
                 keys, vectors = keys.filter(vectors.is_valid()), vectors.drop_null()
             yield VectorRows(
-                file_slice.partition, file_slice.file_id, keys, matrix(vectors, dimension), keys.slice(0, 0)
+                file_slice.partition, file_slice.file_id, keys, matrix(vectors, kind), keys.slice(0, 0)
             )
 
 
-def matrix(vectors: pa.Array, dimension: int) -> Floats:
-    """Vectors without nulls as a matrix of 32-bit floats."""
-    if not is_vector(vectors.type):
-        return empty(dimension)
-    return vector_matrix(vectors).astype(np.float32)
+def matrix(vectors: pa.Array, kind: pa.DataType) -> Matrix:
+    """Vectors without nulls, or their bytes as a file holds them, as a matrix of the column's elements."""
+    if not len(vectors):
+        return empty(kind)
+    return vector_matrix(vectors if is_vector(vectors.type) else vectors_of_bytes(vectors, kind))
 
 
-def empty(dimension: int) -> Floats:
+def empty(kind: pa.DataType) -> Matrix:
     """No vectors."""
-    return np.empty((0, dimension), np.float32)
+    return np.empty((0, kind), np.float32)

@@ -16,19 +16,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.hashes import plain_strings
+from lakebed.merge.rules import MergeRules
+from lakebed.metadata_kinds.vector_definitions import vector_indexes
+from lakebed.metadata_kinds.vector_store import OpenedIndex, StoredIndex, open_index
 from lakebed.model import RECORD_KEY, FileGroupId
 from lakebed.read.batches import row_readers
 from lakebed.read.candidates import PATH, CandidateRows
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.vector_index.entries import row_hashes
+from lakebed.vector_index.search import Allowed
 from lakebed.wording import count_text
 
 if TYPE_CHECKING:
-    from lakebed.metadata_kinds.vector_store import OpenedIndex
     from lakebed.read.scan import Scan
     from lakebed.read.search import SearchOptions, SearchTask
 
 DISTANCE, QUERY_INDEX = "_hudi_distance", "_hudi_query_index"
+"""The columns of a search, by Hudi's names: the distance, and in a batch the number of the query."""
 # A search of fewer rows than this, which a condition leaves, compares all of them.
 MIN_ROWS: Final = 20_000
 # Rows that are read for each query: at least so many, or so many for each row of the answer.
@@ -76,8 +80,7 @@ class IndexSearch:
             for query, named in zip(waiting, found, strict=True):
                 assert rows is not None
                 of_query = rows if len(waiting) == 1 else _named_rows(rows, named)
-                is_all = probes >= self.index.clusters and rerank >= self.index.entries
-                if len(of_query) < nearest.count and not is_all:
+                if len(of_query) < nearest.count and rerank < self.index.entries:
                     few.append(query)
                 else:
                     parts.append(self._nearest(query, of_query))
@@ -86,14 +89,15 @@ class IndexSearch:
 
     def _candidates(self, queries: Sequence[int], probes: int, rerank: int) -> list[pa.Table]:
         """The candidates for each of these queries: `key`, `partition` and `file_id`."""
+        groups = None
+        if self.uncovered:
+            groups = ~self.index.groups_among(pa.array([file_id for _, file_id in self.uncovered], pa.string()))
+        allowed = None if groups is None and self.allowed is None else Allowed(self.allowed, groups)
         matrix = self.task.nearest.queries[list(queries)]
-        found, effort = self.index.candidates(matrix, probes, rerank, self.allowed)
-        self.effort.clusters += effort[0]
-        self.effort.entries += effort[1]
-        if not self.uncovered:
-            return found
-        ids = pa.array([file_id for _, file_id in self.uncovered], pa.string())
-        return [named.filter(pc.invert(pc.is_in(named["file_id"], value_set=ids))) for named in found]
+        found = self.index.layered.search(matrix, rerank, probes, allowed)
+        self.effort.clusters = max(self.effort.clusters, min(probes, self.index.clusters))
+        self.effort.entries += len(found)
+        return self.index.named(found, len(queries))
 
     def _nearest(self, query: int, rows: pa.Table) -> pa.Table:
         """The nearest of these rows, with the columns of the result."""
@@ -130,12 +134,59 @@ class IndexSearch:
         effort, index = self.effort, self.index
         lines = [
             f"  by index    {index.partition}: {effort.clusters:,} of {count_text(index.clusters, 'cluster')},"
-            f" {count_text(effort.entries, 'entry', 'entries')} compared, {count_text(effort.rows, 'row')} read"
+            f" {count_text(effort.entries, 'candidate')}, {count_text(effort.rows, 'row')} read"
         ]
         if self.uncovered:
             groups = count_text(len(self.uncovered), "file group")
             lines.append(f"  exactly     {groups} with commits of writers that do not know the index")
         return "\n".join(lines)
+
+
+def index_search(scan: Scan, task: SearchTask, options: SearchOptions) -> IndexSearch | None:
+    """The search by the table's vector index on the searched column; None where it has none for the metric, or none that
+    covers the view, and where comparing all rows takes less."""
+    snapshot, nearest = scan.snapshot, task.nearest
+    definition = next(
+        (i for i in vector_indexes(snapshot) if (i.column, i.metric) == (nearest.column, nearest.metric)), None
+    )
+    metadata = snapshot.metadata
+    if definition is None or metadata is None or snapshot.repeats_keys:
+        return None
+    if MergeRules.of_table(snapshot.config).merger is not None:
+        return None
+    stored = StoredIndex(metadata, definition.partition)
+    covered = stored.coverage(snapshot)
+    if covered.reason is not None:
+        return None
+    names = [f.name for f in task.schema if f.name not in (DISTANCE, QUERY_INDEX)]
+    plan = scan.of_columns([RECORD_KEY, nearest.column, *names]).plan
+    allowed = None
+    if plan.predicate is not None or scan.parsed_filter() is not None:
+        allowed = _allowed_rows(scan)
+        if len(allowed) < MIN_ROWS:
+            return None
+    readers = {(s.partition, s.file_id): (s, reader) for s, reader in row_readers(plan, plan.predicate)}
+    schema = pa.schema([plan.read_schema.field(name) for name in plan.columns])
+    rows = CandidateRows(snapshot, scan.reader, readers, schema, task.threads)
+    return IndexSearch(
+        open_index(stored, snapshot),
+        task,
+        rows,
+        covered.groups,
+        allowed,
+        options.probes or definition.probes,
+        options.rerank or max(_RERANK, _RERANK_OF_K * nearest.count),
+    )
+
+
+def _allowed_rows(scan: Scan) -> npt.NDArray[np.uint64]:
+    """The hashes of the rows that fulfil the condition of a scan."""
+    keys = scan.of_columns([RECORD_KEY]).plan
+    parts = [np.empty(0, np.uint64)]
+    for file_slice, reader in row_readers(keys, keys.predicate):
+        for batch in reader.read(scan.reader, file_slice):
+            parts.append(row_hashes(plain_strings(batch.column(RECORD_KEY)), file_slice.partition))
+    return np.concatenate(parts)
 
 
 def _named_rows(rows: pa.Table, named: pa.Table) -> pa.Table:

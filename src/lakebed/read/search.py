@@ -23,10 +23,11 @@ from lakebed.format.base_file import open_base_file, row_reader
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.model import ALL_META_COLUMNS, FileSlice
 from lakebed.read.batches import RowReader, row_readers
+from lakebed.read.index_search import DISTANCE, QUERY_INDEX, IndexSearch, index_search
 from lakebed.read.reopening import in_task, read_again
 from lakebed.read.scan import Results, Scan, first_rows_html
 from lakebed.schema.column_names import did_you_mean
-from lakebed.schema.logical_types import METRICS, Metric, is_vector, vector_matrix, vector_name, vector_size
+from lakebed.schema.logical_types import is_vector, vector_matrix, vector_name, vector_size
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.schema.spark import type_name
 from lakebed.sharing import once
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 
     from lakebed.slices.snapshot import Snapshot
     from lakebed.storage.base import Storage
-
-DISTANCE, QUERY_INDEX = "_hudi_distance", "_hudi_query_index"
-"""The columns of a search, by Hudi's names: the distance, and in a batch the number of the query."""
 
 Rows = npt.NDArray[np.int64]
 # Vectors whose distances are computed at a time: as doubles they stay in the processor's cache.
@@ -346,6 +344,7 @@ class Search(Results):
         return Lines(
             f"{plan.text()}\n  search      the {options.k} nearest{queries} by {options.metric} of {self._column}"
             f" {vector_name(kind)}{limit}\n  then        {', '.join(self.column_names)} of these rows"
+            + ("" if self.by_index is None else f"\n{self.by_index.text()}")
         )
 
     def _repr_html_(self) -> str:

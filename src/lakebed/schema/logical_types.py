@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,6 @@ HUDI_TYPE = b"hudi_type"
 VECTOR_COLUMNS_KEY = "hoodie.vector.columns"
 """The key of a base file's footer that names its vectors, for readers of that file alone."""
 
-Metric = Literal["cosine", "l2", "dot_product"]
-"""How the distance of two vectors is measured, by Hudi's names."""
-METRICS: Final = ("cosine", "l2", "dot_product")
 # Metadata of a vector's elements, by which a caller's type is a vector and not any list of fixed size.
 _MARK = b"lakebed.vector"
 Element = Literal["float", "double", "int8"]
