@@ -36,6 +36,7 @@ from lakebed.services.create_index import (
     index_plans,
     list_indexes,
 )
+from lakebed.services.vector_indexes import Recall, measured_recall, rebuild_index
 from lakebed.services.verify import repair, verify
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import View
@@ -296,6 +297,43 @@ class IndexesView(View):
         """
         settings = resolve_options(options).write
         self._opened.again(lambda: drop_index(self._storage, name, settings=settings))
+
+    def rebuild(self, name: str, *, options: Mapping[str, Any] | None = None) -> None:
+        """Build a vector index again, with clusters that fit the rows of today. `name` is that of its column, or a name
+        that `list` returns.
+
+        Writers wait for the table's lock meanwhile, and searches compare all rows. `lakebed maintenance run` does it when
+        it is due: when a cluster is 8 times as large as the others, or 30 % of the rows came after the build. Raises
+        `InvalidOption` for another index.
+
+        >>> texts = lakebed.create("memory://docs/rebuilt", pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))]),
+        ...                        key="id")
+        >>> _ = texts.upsert({"id": [1, 2], "at": [[1.0, 0.0], [0.0, 1.0]]})
+        >>> texts.indexes.create("vector", column="at")
+        >>> texts.indexes.rebuild("at")
+        >>> texts.indexes.list()[-1].kind
+        'vector index'
+        """
+        settings = resolve_options(options).write
+        self._opened.again(lambda: rebuild_index(self._storage, name, settings=settings))
+
+    def recall(self, name: str, rows: int = 100, k: int = 10) -> Recall:
+        """The share of the `k` nearest rows that searches by a vector index find, on average over at most `rows` rows of
+        the table as queries. `name` is that of its column, or a name that `list` returns.
+
+        The table's vectors are read as a whole. Raises `InvalidOption` for another index.
+
+        >>> texts = lakebed.create("memory://docs/recall", pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))]),
+        ...                        key="id")
+        >>> _ = texts.upsert({"id": [1, 2], "at": [[1.0, 0.0], [0.0, 1.0]]})
+        >>> texts.indexes.create("vector", column="at")
+        >>> texts.indexes.recall("at").recall
+        1.0
+        """
+        for argument, value in (("rows", rows), ("k", k)):
+            if value < 1:
+                raise refused("recall", argument, value, "a whole number above 0")
+        return self._opened.again(lambda: measured_recall(self._storage, name, rows, k))
 
     def reshard(
         self, name: str, file_groups: int | Mapping[str, int], *, options: Mapping[str, Any] | None = None

@@ -24,6 +24,8 @@ from lakebed.timeline.timeline import COMMITS, Timeline
 
 SERVICES: Final = ("CLUSTER", "COMPACT", "LOG_COMPACT")
 """The operations of commits that change no row, but may move it to another file group."""
+REPAIR: Final = "+"
+"""Stands between an instant and a number in the name of a layer that a repair wrote."""
 NO_HORIZON: Final = "0"
 
 
@@ -71,12 +73,12 @@ class Coverage:
 
 
 def coverage(snapshot: Snapshot, base: Witness, layers: Mapping[str, Witness]) -> Coverage:
-    """What an index covers of a view, by the witness of its base and those of its layers by instant. Layers of instants
+    """What an index covers of a view, by the witness of its base and those of its layers by name. Layers of instants
     that are not in the view do not count."""
     if not all(map(snapshot.is_visible, base.instants)):
         return Coverage(reason="it was built later than this view, or from commits that were taken back")
-    shown = {time: witness for time, witness in layers.items() if snapshot.is_visible(time)}
-    covered = {*base.instants, *shown, *(time for witness in shown.values() for time in witness.instants)}
+    shown = {of: witness for of, witness in layers.items() if snapshot.is_visible(instant_of_layer(of))}
+    covered = {*base.instants, *map(instant_of_layer, shown), *(time for witness in shown.values() for time in witness.instants)}
     horizon = max([base.horizon, *(witness.horizon for witness in shown.values())])
     timeline = snapshot.timeline
     if (timeline.start or "") > horizon:
@@ -97,6 +99,15 @@ def coverage(snapshot: Snapshot, base: Witness, layers: Mapping[str, Witness]) -
             if replaced & groups:
                 groups |= written_groups(body)
     return Coverage(tuple(gaps), frozenset(groups))
+
+
+def instant_of_layer(name: str) -> str:
+    """The instant with which a layer counts.
+
+    >>> instant_of_layer("20260101000000000"), instant_of_layer("20260101000000000+1")
+    ('20260101000000000', '20260101000000000')
+    """
+    return name.partition(REPAIR)[0]
 
 
 def written_groups(body: CommitMetadata) -> frozenset[FileGroupId]:

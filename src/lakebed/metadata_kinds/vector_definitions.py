@@ -96,6 +96,11 @@ def vector_indexes(snapshot: Snapshot) -> list[VectorIndex]:
     return [VectorIndex.of(definitions[name]) for name in sorted(names)]
 
 
+def vector_index_of(snapshot: Snapshot, column: str, metric: Metric) -> VectorIndex | None:
+    """The vector index of a table on a column for a metric; None if it has none."""
+    return next((i for i in vector_indexes(snapshot) if (i.column, i.metric) == (column, metric)), None)
+
+
 def _checked(options: Mapping[str, Any]) -> dict[str, str]:
     """The options as texts, with the defaults of those that are not given."""
     for key in options:

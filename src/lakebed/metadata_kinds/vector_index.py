@@ -6,23 +6,25 @@ its witness. No row is read that it did not write, but those of commits without 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds import bloom_filters
-from lakebed.metadata_kinds.base import FirstBuild, NewIndex, NewPartition, PartitionKind, StoredTable, TableAction, required
+from lakebed.metadata_kinds.base import Comparison, FirstBuild, NewIndex, NewPartition, PartitionKind, StoredTable, TableAction, required
 from lakebed.metadata_kinds.routing import grouped
+from lakebed.metadata_kinds.stored import COMPARED
+from lakebed.metadata_kinds.vector_comparison import COMMIT, expected_rows, found_rows, lacking_commits
 from lakebed.metadata_kinds.vector_coverage import Coverage, first_witness, witness_of
 from lakebed.metadata_kinds.vector_definitions import VectorIndex
-from lakebed.metadata_kinds.vector_rows import VectorRows, WrittenVectors, vectors_of_slices
+from lakebed.metadata_kinds.vector_rows import VectorRows, WrittenVectors, vector_kind, vectors_of_slices
 from lakebed.metadata_kinds.vector_store import BUILD, IndexRecords, StoredIndex
 from lakebed.metadata_records.definitions import IndexDefinition, IndexName, load_definitions
 from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing
@@ -30,8 +32,9 @@ from lakebed.metadata_records.records import Records
 from lakebed.model import FileGroupId, FileSlice
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.column_names import did_you_mean
-from lakebed.schema.logical_types import is_vector, vector
+from lakebed.schema.logical_types import is_vector
 from lakebed.schema.spark import type_name
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.vector_index.codes import Coder, trained
@@ -64,7 +67,7 @@ class VectorIndexKind(PartitionKind):
             return None  # the index waits to be built again
         layer = _LayerOfRows(stored.coder)
         shape = stored.coder.shape
-        written = WrittenVectors(action, shape.column, _kind(shape))
+        written = WrittenVectors(action, shape.column, vector_kind(shape))
         bound = MAX_BYTES
         for rows in written:
             layer.add(rows)
@@ -76,7 +79,7 @@ class VectorIndexKind(PartitionKind):
         left = [gap.instant for gap in covered.gaps if gap.instant not in caught_up]
         records = IndexRecords(action.instant)
         records.add_layer(action.instant, layer.entries, layer.groups.listed(), layer.changes())
-        records.add_witness(witness_of(snapshot.timeline, action.instant, caught_up, left))
+        records.add_witness(action.instant, witness_of(snapshot.timeline, action.instant, caught_up, left))
         return records.encoded(action.form)
 
     def _catch_up(self, layer: _LayerOfRows, covered: Coverage, snapshot: Snapshot) -> list[str]:
@@ -92,7 +95,7 @@ class VectorIndexKind(PartitionKind):
         added: list[VectorRows] = []
         size = layer.nbytes
         for rows in vectors_of_slices(
-            snapshot.reader, slices, None if all_rows else instants, shape.column, _kind(shape)
+            snapshot.reader, slices, None if all_rows else instants, shape.column, vector_kind(shape)
         ):
             added.append(rows)
             size += len(rows.keys) * _entry_bytes(shape)
@@ -116,7 +119,7 @@ class VectorIndexKind(PartitionKind):
             )
         coder = trained(shape, _sample(snapshot, slices, shape, rows))
         layer = _LayerOfRows(coder)
-        for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, _kind(shape)):
+        for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, vector_kind(shape)):
             layer.add(part)
         records = IndexRecords(snapshot.instant or "0" * 17)
         records.add_build(coder, first_witness(snapshot.timeline))
@@ -149,7 +152,48 @@ class VectorIndexKind(PartitionKind):
         return _reason(VectorIndex.of(definition), table.snapshot.config, table.snapshot.schema)
 
     def is_comparable(self, partition: str, table: StoredTable) -> bool:
-        return False
+        return partition in table.snapshot.config.metadata_partitions and partition in table.shared(_definitions)
+
+    def expected(self, partition: str, table: StoredTable) -> pa.Table:
+        column = VectorIndex.of(table.shared(_definitions)[partition]).column
+        schema = table.snapshot.schema
+        if column not in schema.names or not is_vector(schema.field(column).type):
+            return COMPARED.empty_table()
+        return expected_rows(table.snapshot, column, schema.field(column).type)
+
+    def comparisons(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> Iterator[Comparison]:
+        lacking = lacking_commits(StoredIndex(metadata, partition), table.snapshot)
+        yield Comparison(lacking, COMPARED.empty_table())
+        yield Comparison(self.expected(partition, table), self.found(partition, metadata, table))
+
+    def found(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
+        return found_rows(StoredIndex(metadata, partition), table.snapshot)
+
+    def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
+        """A layer with the entries of these rows, and a witness of these commits."""
+        stored, snapshot = _stored(partition, table), table.snapshot
+        is_commit = pc.equal(rows["entry"], COMMIT)
+        instants, lost = rows.filter(is_commit)["key"].to_pylist(), rows.filter(pc.invert(is_commit))
+        hashes = row_hashes(lost["key"].combine_chunks(), lost["entry"].combine_chunks())
+        layer, shape = _LayerOfRows(stored.coder), stored.coder.shape
+        for part in vectors_of_slices(
+            snapshot.reader, snapshot.file_slices(), None, shape.column, vector_kind(shape)
+        ):
+            is_lost = np.isin(row_hashes(part.keys, part.partition), hashes)
+            layer.add(replace(part, keys=part.keys.filter(pa.array(is_lost)), vectors=part.vectors[is_lost]))
+        of = stored.name_of_repair(snapshot.instant)
+        records = IndexRecords(snapshot.instant)
+        records.add_layer(of, layer.entries, layer.groups.listed(), None)
+        records.add_witness(of, witness_of(snapshot.timeline, snapshot.instant, instants, ()))
+        return records.encoded(table.form)
+
+
+def _stored(partition: str, table: StoredTable) -> StoredIndex:
+    """The index of a table whose view does not use the metadata table."""
+    snapshot = table.snapshot
+    metadata = snapshot.metadata_opener(snapshot.storage, snapshot.config, snapshot.timeline)
+    assert metadata is not None
+    return StoredIndex(metadata, partition)
 
 
 def _definitions(table: StoredTable) -> dict[str, IndexDefinition]:
@@ -185,11 +229,6 @@ def _shape(index: VectorIndex, snapshot: Snapshot, rows: int) -> IndexShape:
     )
 
 
-def _kind(shape: IndexShape) -> pa.DataType:
-    element: Any = shape.element
-    return vector(shape.dimension, element)
-
-
 def _entry_bytes(shape: IndexShape) -> int:
     return _ENTRY_BYTES + shape.dimension * shape.bits // 8
 
@@ -200,7 +239,7 @@ def _sample(snapshot: Snapshot, slices: Sequence[FileSlice], shape: IndexShape, 
     share = min(1.0, 1.2 * requested / max(1, rows))
     random = np.random.default_rng(shape.seed)
     parts = [np.empty((0, shape.dimension), np.float32)]
-    for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, _kind(shape)):
+    for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, vector_kind(shape)):
         parts.append(part.vectors if share >= 1 else part.vectors[random.random(len(part.vectors)) < share])
     return np.concatenate([part for part in parts if len(part)] or parts)
 

@@ -23,8 +23,9 @@ from lakebed.metadata_kinds.base import TableAction
 from lakebed.metadata_kinds.key_changes import ActionKeys
 from lakebed.metadata_kinds.stored import base_slice
 from lakebed.model import COMMIT_TIME, RECORD_KEY, FileSlice
-from lakebed.schema.logical_types import is_vector, vector_matrix, vector_size, vectors_of_bytes
+from lakebed.schema.logical_types import is_vector, vector, vector_matrix, vector_size, vectors_of_bytes
 from lakebed.slices.reader import SliceReader
+from lakebed.vector_index.shape import IndexShape
 from lakebed.write_status import WriteStatus
 
 Matrix = npt.NDArray[Any]
@@ -155,4 +156,10 @@ def matrix(vectors: pa.Array, kind: pa.DataType) -> Matrix:
 
 def empty(kind: pa.DataType) -> Matrix:
     """No vectors."""
-    return np.empty((0, kind), np.float32)
+    return np.empty((0, kind.list_size), kind.value_type.to_pandas_dtype())
+
+
+def vector_kind(shape: IndexShape) -> pa.DataType:
+    """The type of the column that an index of this shape is on."""
+    element: Any = shape.element
+    return vector(shape.dimension, element)

@@ -8,7 +8,7 @@ of the filter's type is `LAKEBED_IVF_1`, its bytes are ours, its time is the ins
 | `M` | the shape of the index |
 | `C|<n>` | centroids |
 | `B` | the witness of the build |
-| `D|<instant>` | the head of a commit's layer; `D|0` that of the build |
+| `D|<instant>` | the head of a commit's layer; `D|0` that of the build, `D|<instant>+<n>` that of a repair |
 | `L|<instant>|<n>` | a block of entries of that layer |
 | `W|<instant>` | the witness of a commit |
 """
@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from lakebed.errors import CorruptFile
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata_kinds import bloom_filters
-from lakebed.metadata_kinds.vector_coverage import Coverage, Witness, coverage
+from lakebed.metadata_kinds.vector_coverage import REPAIR, Coverage, Witness, coverage, instant_of_layer
 from lakebed.metadata_records.records import RecordForm, Records
 from lakebed.sharing import once
 from lakebed.slices.metadata_lookups import MetadataLookups
@@ -77,14 +77,9 @@ class IndexRecords:
         head = write_layer(parts, groups, changes, lambda data: self.add(_block_key(of, next(numbers)), data))
         self.add(_HEADS + of, head.to_bytes())
 
-    def add_witness(self, witness: Witness) -> None:
-        """The witness of the commit."""
-        self.add(_WITNESSES + self.instant, witness.to_bytes())
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all values."""
-        return sum(map(len, self._values))
+    def add_witness(self, of: str, witness: Witness) -> None:
+        """The witness of a layer."""
+        self.add(_WITNESSES + of, witness.to_bytes())
 
     def encoded(self, form: RecordForm) -> Records:
         """The records as the metadata table stores them."""
@@ -125,7 +120,7 @@ class StoredIndex:
 
     @once
     def witnesses(self) -> Mapping[str, Witness]:
-        """The witnesses of commits by instant."""
+        """The witnesses of layers, by the instant of the commit, for a repair with its number."""
         found = self._beginning_with(_WITNESSES)
         return {key.removeprefix(_WITNESSES): Witness.of(data) for key, data in found.items()}
 
@@ -138,12 +133,19 @@ class StoredIndex:
         build."""
         heads = {key.removeprefix(_HEADS): data for key, data in self._beginning_with(_HEADS).items()}
         built = {*self.base.instants}
-        shown = sorted(time for time in heads if time == BUILD or (time not in built and snapshot.is_visible(time)))
+        shown = sorted(
+            of for of in heads if of == BUILD or (of not in built and snapshot.is_visible(instant_of_layer(of)))
+        )
         if BUILD not in heads:
             raise self._lost(_HEADS + BUILD)
         return LayeredIndex(
             self.coder, [Layer(time, LayerHead.from_bytes(heads[time]), partial(self._blocks, time)) for time in shown]
         )
+
+    def name_of_repair(self, instant: str) -> str:
+        """A name for a new layer of a repair after this instant."""
+        used = [of for of in self.witnesses if instant_of_layer(of) == instant]
+        return f"{instant}{REPAIR}{len(used)}"
 
     def _blocks(self, of: str, numbers: Sequence[int]) -> list[bytes]:
         keys = [_block_key(of, number) for number in numbers]

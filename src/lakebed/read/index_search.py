@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakebed.format.hashes import plain_strings
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata_kinds.vector_definitions import vector_indexes
+from lakebed.metadata_kinds.vector_definitions import vector_index_of
 from lakebed.metadata_kinds.vector_store import OpenedIndex, StoredIndex, open_index
 from lakebed.model import RECORD_KEY, FileGroupId
 from lakebed.read.batches import row_readers
@@ -76,9 +76,9 @@ class IndexSearch:
         while waiting:
             few: list[int] = []
             found = self._candidates(waiting, probes, rerank)
-            rows = self.candidates.read(pa.concat_tables(found)) if found else None
+            rows = self.candidates.read(pa.concat_tables(found))
+            rows = rows.filter(rows[nearest.column].is_valid())
             for query, named in zip(waiting, found, strict=True):
-                assert rows is not None
                 of_query = rows if len(waiting) == 1 else _named_rows(rows, named)
                 if len(of_query) < nearest.count and rerank < self.index.entries:
                     few.append(query)
@@ -146,9 +146,7 @@ def index_search(scan: Scan, task: SearchTask, options: SearchOptions) -> IndexS
     """The search by the table's vector index on the searched column; None where it has none for the metric, or none that
     covers the view, and where comparing all rows takes less."""
     snapshot, nearest = scan.snapshot, task.nearest
-    definition = next(
-        (i for i in vector_indexes(snapshot) if (i.column, i.metric) == (nearest.column, nearest.metric)), None
-    )
+    definition = vector_index_of(snapshot, nearest.column, nearest.metric)
     metadata = snapshot.metadata
     if definition is None or metadata is None or snapshot.repeats_keys:
         return None
@@ -165,7 +163,8 @@ def index_search(scan: Scan, task: SearchTask, options: SearchOptions) -> IndexS
         allowed = _allowed_rows(scan)
         if len(allowed) < MIN_ROWS:
             return None
-    readers = {(s.partition, s.file_id): (s, reader) for s, reader in row_readers(plan, plan.predicate)}
+    by_group = {(s.partition, s.file_id): (s, reader) for s, reader in row_readers(plan, plan.predicate)}
+    readers = {group: reader for group, reader in by_group.items() if group not in covered.groups}
     schema = pa.schema([plan.read_schema.field(name) for name in plan.columns])
     rows = CandidateRows(snapshot, scan.reader, readers, schema, task.threads)
     return IndexSearch(

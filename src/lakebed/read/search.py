@@ -24,6 +24,7 @@ from lakebed.format.footer_cache import FOOTERS
 from lakebed.model import ALL_META_COLUMNS, FileSlice
 from lakebed.read.batches import RowReader, row_readers
 from lakebed.read.index_search import DISTANCE, QUERY_INDEX, IndexSearch, index_search
+from lakebed.metadata_kinds.vector_definitions import vector_index_of
 from lakebed.read.reopening import in_task, read_again
 from lakebed.read.scan import Results, Scan, first_rows_html
 from lakebed.schema.column_names import did_you_mean
@@ -301,6 +302,21 @@ class Search(Results):
         nearest = Nearest(self._column, self._queries, options.k, options.metric, options.max_distance)
         threads = min(_THREADS, os.cpu_count() or 1)
         return SearchTask(self._scan.reader, jobs, nearest, self.schema, threads)
+
+    @property
+    def column(self) -> str:
+        """The vector column that is searched."""
+        return self._column
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of the distances."""
+        return self._options.metric
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the table has a vector index for the column and the metric, whether or not this search uses it."""
+        return vector_index_of(self.snapshot, self._column, self._options.metric) is not None
 
     @once
     def by_index(self) -> IndexSearch | None:

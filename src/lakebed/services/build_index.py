@@ -18,7 +18,7 @@ from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, ConflictKind, IndexInconsistent, LakebedError
-from lakebed.metadata.lookups import snapshot_of
+from lakebed.metadata.lookups import open_snapshot, snapshot_of
 from lakebed.metadata_kinds.base import FirstBuild
 from lakebed.metadata_kinds.expression_results import ExpressionIndex
 from lakebed.metadata_kinds.registry import kind_of
@@ -41,6 +41,7 @@ from lakebed.properties.file import load_table_config
 from lakebed.services.create_index import named_indexes, note_zone, pending_indexings
 from lakebed.services.dead_writers import finish_interrupted
 from lakebed.services.driver import Service, ServiceState
+from lakebed.services.vector_indexes import indexes_to_rebuild, rebuild_index
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_metadata, planned_indexes
@@ -107,7 +108,10 @@ class Indexing(Service[IndexingResult]):
             return None
         upkeep = MetadataUpkeep(context.opened, context.settings, context.engine, no_lock)
         missing = upkeep.missing()
-        return f"{', '.join(missing)} of the metadata table are to be built" if missing else None
+        if missing:
+            return f"{', '.join(missing)} of the metadata table are to be built"
+        rebuilt = indexes_to_rebuild(context.opened)
+        return "; ".join(f"{name} is to be built again: {why}" for name, why in rebuilt.items()) or None
 
     def serve(self, state: ServiceState) -> IndexingResult:
         context = state.context
@@ -116,7 +120,10 @@ class Indexing(Service[IndexingResult]):
             done = build_planned(context.storage, context.settings, context.engine)
         finished = finish_interrupted(context)
         notes = (str(finished),) if finished.built or finished.rolled_back else ()
-        return IndexingResult(done.runs, (*done.notes, *notes), finished.built)
+        rebuilt = tuple(indexes_to_rebuild(open_snapshot(context.storage)))
+        for name in rebuilt:
+            rebuild_index(context.storage, name, settings=context.settings)
+        return IndexingResult(done.runs, (*done.notes, *notes), (*finished.built, *rebuilt))
 
     def has_changed(self, outcome: IndexingResult) -> bool:
         return bool(outcome.built)

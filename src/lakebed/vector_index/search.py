@@ -38,7 +38,7 @@ _ROW_MASK: Final = (1 << _ROW_BITS) - 1
 @dataclass(frozen=True, eq=False)
 class Candidates:
     """Rows that may be among the nearest: for each query in ascending order of the estimated distance, query after
-    query; a row comes once for each query.
+    query; a row comes once for each query and file group.
 
     `queries` are the numbers of the queries, `groups` numbers in `LayeredIndex.groups`, `rows` positions in base files
     or -1. `is_uncertain` marks rows of which a later commit may have written another version: who takes one looks at
@@ -201,7 +201,9 @@ class _Hits:
         # now the entries are in the order of `by_place`: bring the columns of the queries into it, then all into theirs
         queries, distances = queries[by_place], distances[by_place]
         order = np.lexsort((distances, queries))
-        _, first = np.unique(np.stack([queries[order], entries.hashes[order].view(np.int64)]), axis=1, return_index=True)
+        # a key that was inserted twice has rows in two file groups
+        parts_of_row = [queries[order], entries.hashes[order].view(np.int64), entries.groups[order].astype(np.int64)]
+        _, first = np.unique(np.stack(parts_of_row), axis=1, return_index=True)
         order = order[np.sort(first)]
         entries = entries.take(order)
         return Candidates(
