@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.metadata_kinds import vector_index
 from lakebed.metadata_kinds.base import TableAction
 from lakebed.metadata_kinds.registry import register
@@ -121,7 +121,7 @@ class VectorHistory:
         else:
             table.indexes.repair()
         self.look()
-        verified = self.table().indexes.verify()
+        verified = self.table().indexes.verify("vector_index_emb")
         assert verified.ok, verified
 
     def look(self) -> None:
@@ -230,8 +230,8 @@ class VectorHistory:
                 self.past = self.past[:-back]
 
     def roll_back(self) -> None:
-        with suppress(InvalidOption, CommitConflict, IndexError):
-            self.table().maintenance.rollback(self.past[-1])
+        with suppress(InvalidOption, CommitConflict, UnsupportedFeature, IndexError):
+            self.table().rollback(self.past[-1])
             self.past.pop()
 
     def rebuild(self) -> None:
