@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lakebed.read.incremental import Changes
     from lakebed.read.moments import When
     from lakebed.read.scan import Scan
-    from lakebed.read.search import Metric, Search
+    from lakebed.read.search import Search
     from lakebed.services.configure import Configured
     from lakebed.services.erasure_report import ErasureReport
     from lakebed.services.restore import RestoreResult, RollbackResult

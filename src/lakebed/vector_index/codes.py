@@ -1,8 +1,8 @@
 """Vectors as codes: how a vector is rotated and rounded, and how its distance to a query is estimated from its code.
 
-A vector is the centroid of its cluster and what is left, the residual. The elements of the residual are rounded to 8 or
-4 bits by its largest element. The product of a query with the residual is then the product with the code, times a factor
-that makes it right along the residual. The rotation spreads what is in few elements over all.
+A vector is the centroid of its cluster and what is left, the residual. The elements of the residual are rounded to 8
+or 4 bits by its largest element. The product of a query with the residual is then the product with the code, times a
+factor that makes it right along the residual. The rotation spreads what is in few elements over all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Matrix = npt.NDArray[Any]
 _LARGEST_8, _HALF_STEPS_4 = np.float32(127), np.float32(7.5)
 # Elements of a scaled vector are cut to these, so that their squares have numbers of 32 bits.
 _LARGEST_ELEMENT: Final = 1e12
-_LARGEST_EXPONENT: Final = 500
+_LARGEST_EXPONENT: Final = 1000
 _BLOCK_ROWS: Final = 1 << 12
 # So many queries are compared with a cluster by one product of matrices, of numbers that have no more than 24 bits.
 _SEVERAL: Final = 4
@@ -146,8 +146,11 @@ class Coder:
 
     def in_units(self, distances: Floats) -> npt.NDArray[np.float64]:
         """Estimated distances in the units of the vectors, which have not been scaled."""
-        power = {"cosine": 0, "l2": 1, "dot_product": 2}[self.shape.metric]
-        return distances.astype(np.float64) / self.shape.scale**power
+        in_units = distances.astype(np.float64)
+        with np.errstate(over="ignore", under="ignore"):
+            for _ in range({"cosine": 0, "l2": 1, "dot_product": 2}[self.shape.metric]):
+                in_units /= self.shape.scale
+        return in_units
 
     def _numbers(self, codes: Codes) -> npt.NDArray[np.int8]:
         return codes.view(np.int8) if self.shape.bits == 8 else _unpacked(codes, self.shape.dimension)
@@ -216,12 +219,12 @@ def dots(codes: npt.NDArray[np.int8], queries: npt.NDArray[np.int8]) -> npt.NDAr
 
 @lru_cache(maxsize=1)
 def _native_dots() -> Callable[[npt.NDArray[np.int8], npt.NDArray[np.int8]], npt.NDArray[np.float64]] | None:
-    """The products by `simsimd`, which is several times as fast as numpy; None where it is not installed."""
+    """The products by `numkong`, which is several times as fast as numpy; None where it is not installed."""
     try:
-        import simsimd
+        import numkong
     except ImportError:
         return None
-    return lambda codes, queries: np.asarray(simsimd.cdist(queries, codes, "dot"))
+    return lambda codes, queries: np.asarray(numkong.cdist(queries, codes, "dot"))
 
 
 def _packed(steps: Codes) -> Codes:

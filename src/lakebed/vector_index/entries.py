@@ -53,8 +53,8 @@ def row_hashes(keys: pa.Array, partitions: pa.Array | str) -> Hashes:
 
 @dataclass(frozen=True, eq=False)
 class WrittenRows:
-    """Rows that an index gets: `vectors` is a matrix of the column's element type with a row for each, `hashes` come from
-    `row_hashes`, `groups` are numbers of file groups in the list of their layer.
+    """Rows that an index gets: `vectors` is a matrix of the column's element type with a row for each, `hashes` come
+    from `row_hashes`, `groups` are numbers of file groups in the list of their layer.
 
     `rows` are positions in base files, -1 or None where there is none. `is_exact` marks the rows whose vector is stored
     as it is, since it would cost much to read it again: those of log files. None marks no row.
@@ -101,7 +101,7 @@ class Entries:
         if len(vectors):
             exact = vector_rows >= 0
             vectors = vectors[vector_rows[exact]]
-            vector_rows = np.where(exact, np.cumsum(exact) - 1, -1)
+            vector_rows = _vector_rows(exact)
         return Entries(
             self.coded.take(rows),
             self.hashes[rows],
@@ -110,6 +110,19 @@ class Entries:
             self.keys.take(pa.array(rows)),
             vectors,
             vector_rows,
+        )
+
+    def slice(self, start: int, end: int) -> Entries:
+        """The entries of a range of rows; their columns are not copied."""
+        some = slice(start, end)
+        return Entries(
+            self.coded.take(some),
+            self.hashes[some],
+            self.groups[some],
+            self.rows[some],
+            self.keys.slice(start, end - start),
+            self.vectors,
+            self.vector_rows[some],
         )
 
     @staticmethod
@@ -174,12 +187,16 @@ class Entries:
                 context={"column": shape.column},
             )
         coded = Coded(np.broadcast_to(clusters, count), codes.reshape(count, width), factors, norms)
-        is_exact = exact.view(np.bool_)
-        vector_rows = np.where(is_exact, np.cumsum(exact) - 1, -1) if of_vectors else np.full(count, -1)
+        vector_rows = _vector_rows(exact != 0) if of_vectors else np.full(count, -1)
         if not len(rows):
             rows = np.full(count, NO_ROW, np.uint32)
         matrix = vectors.reshape(-1, shape.dimension).astype(ELEMENTS[shape.element], copy=False)
         return cls(coded, hashes, groups, rows, keys, matrix, vector_rows)
+
+
+def _vector_rows(is_exact: npt.NDArray[np.bool_]) -> Numbers:
+    """The rows of entries in the matrix of those with exact vectors, -1 for the others."""
+    return np.where(is_exact, np.cumsum(is_exact) - 1, -1)
 
 
 def code_bytes(shape: IndexShape) -> int:
@@ -208,5 +225,5 @@ def coded_entries(coder: Coder, written: WrittenRows) -> Entries:
         np.where(rows >= 0, rows, NO_ROW).astype(np.uint32),
         plain_strings(written.keys).cast(pa.string()),
         written.vectors[exact],
-        np.where(exact, np.cumsum(exact) - 1, -1),
+        _vector_rows(exact),
     )

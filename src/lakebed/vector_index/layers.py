@@ -123,37 +123,41 @@ class BlockWriter:
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write = write
-        self._waiting: list[Entries] = []
+        self._waiting: Entries | None = None
         self._clusters: list[npt.NDArray[Any]] = []
         self._counts: list[npt.NDArray[Any]] = []
         self._bounds: list[tuple[int, int]] = []
 
     def add(self, entries: Entries) -> None:
         """Write entries of one or several clusters, which are sorted by cluster."""
-        clusters, starts, counts = np.unique(entries.coded.clusters, return_index=True, return_counts=True)
+        clusters, counts = np.unique(entries.coded.clusters, return_counts=True)
         self._clusters.append(clusters)
         self._counts.append(counts)
-        for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
-            waiting = sum(map(len, self._waiting))
-            if waiting + count > MAX_BLOCK_ENTRIES:
-                self._flush()
-            for first in range(start, start + count, MAX_BLOCK_ENTRIES):
-                last = min(first + MAX_BLOCK_ENTRIES, start + count)
-                self._waiting.append(entries.take(np.arange(first, last)))
-                if sum(map(len, self._waiting)) >= SHARED_BLOCK_ENTRIES:
-                    self._flush()
+        if self._waiting is not None:
+            entries = Entries.together([self._waiting, entries])
+        starts = np.flatnonzero(np.diff(entries.coded.clusters, prepend=-1))
+        begin = 0
+        for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(entries)], strict=True):
+            if end - begin > MAX_BLOCK_ENTRIES and begin < start:
+                self._put(entries.slice(begin, start))
+                begin = start
+            while end - begin > MAX_BLOCK_ENTRIES:
+                self._put(entries.slice(begin, begin + MAX_BLOCK_ENTRIES))
+                begin += MAX_BLOCK_ENTRIES
+            if end - begin >= SHARED_BLOCK_ENTRIES:
+                self._put(entries.slice(begin, end))
+                begin = end
+        self._waiting = entries.slice(begin, len(entries))
 
-    def _flush(self) -> None:
-        if self._waiting:
-            entries = Entries.together(self._waiting)
-            clusters = entries.coded.clusters
-            self._bounds.append((int(clusters[0]), int(clusters[-1])))
-            self._write(entries.to_bytes())
-            self._waiting = []
+    def _put(self, entries: Entries) -> None:
+        clusters = entries.coded.clusters
+        self._bounds.append((int(clusters[0]), int(clusters[-1])))
+        self._write(entries.to_bytes())
 
     def finish(self, groups: Groups, changes: Changes | None = None) -> LayerHead:
         """Write the last block; the head of the layer. The hashes of changes are sorted here."""
-        self._flush()
+        if self._waiting is not None and len(self._waiting):
+            self._put(self._waiting)
         empty = np.empty(0, np.uint32)
         bounds = np.array(self._bounds, np.uint32).reshape(-1, 2)
         changes = changes or Changes()

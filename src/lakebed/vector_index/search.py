@@ -28,7 +28,7 @@ Flags = npt.NDArray[np.bool_]
 CACHE_BYTES: Final = 256 << 20
 MAX_SKEW: Final = 8
 MAX_NEW_SHARE: Final = 0.3
-_FOLDED_TOGETHER: Final = 64
+_CLUSTERS_TOGETHER: Final = 64
 _FILTER_BITS: Final = 20
 # A row is named by the number of its cluster and its row among the entries of the cluster.
 _ROW_BITS: Final = 32
@@ -135,7 +135,9 @@ def _ranges(clusters: npt.NDArray[Any], numbers: Numbers) -> list[tuple[int, int
     """Those of some clusters that a block has: the number of each, and where its entries begin and end."""
     starts = np.searchsorted(clusters, numbers, side="left").tolist()
     ends = np.searchsorted(clusters, numbers, side="right").tolist()
-    return [(number, start, end) for number, start, end in zip(numbers.tolist(), starts, ends, strict=True) if end > start]
+    return [
+        (number, start, end) for number, start, end in zip(numbers.tolist(), starts, ends, strict=True) if end > start
+    ]
 
 
 class _Hits:
@@ -288,9 +290,7 @@ class LayeredIndex:
                 newest[as_numpy(deleted)] = number
         return newest
 
-    def search(
-        self, queries: Matrix, count: int, probes: int, allowed: Allowed | None = None
-    ) -> Candidates:
+    def search(self, queries: Matrix, count: int, probes: int, allowed: Allowed | None = None) -> Candidates:
         """The `count` rows with the least estimated distances to each query, of the `probes` clusters that are nearest
         to it. Where these have fewer rows that count, further clusters are searched.
 
@@ -320,8 +320,8 @@ class LayeredIndex:
         pairs = pairs[:, np.argsort(pairs[1], kind="stable")]
         numbers, starts = np.unique(pairs[1], return_index=True)
         ends = np.append(starts[1:], pairs.shape[1])
-        for first in range(0, len(numbers), _FOLDED_TOGETHER):
-            some = slice(first, first + _FOLDED_TOGETHER)
+        for first in range(0, len(numbers), _CLUSTERS_TOGETHER):
+            some = slice(first, first + _CLUSTERS_TOGETHER)
             clusters = self._clusters(numbers[some])
             for number, start, end in zip(numbers[some].tolist(), starts[some], ends[some], strict=True):
                 if number in clusters:
@@ -381,8 +381,8 @@ class LayeredIndex:
         """
         writer = BlockWriter(write)
         possible: list[Hashes] = []
-        for start in range(0, self._coder.shape.clusters, _FOLDED_TOGETHER):
-            numbers = np.arange(start, min(start + _FOLDED_TOGETHER, self._coder.shape.clusters))
+        for start in range(0, self._coder.shape.clusters, _CLUSTERS_TOGETHER):
+            numbers = np.arange(start, min(start + _CLUSTERS_TOGETHER, self._coder.shape.clusters))
             for _, cluster in sorted(self._read(numbers).items()):
                 if len(cluster.entries):
                     possible.append(cluster.entries.hashes[cluster.is_uncertain])

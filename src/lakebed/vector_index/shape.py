@@ -60,7 +60,8 @@ class IndexShape:
         fields = parse_json_object(text.tobytes())
         try:
             shape = cls(**fields)
-            is_valid = (shape.metric in METRICS, shape.bits in BITS, shape.element in ELEMENTS, shape.dimension > 0)
+            sizes = (shape.dimension, shape.clusters, shape.scale)
+            is_valid = (shape.metric in METRICS, shape.bits in BITS, shape.element in ELEMENTS, min(sizes) > 0)
         except TypeError as cause:
             raise CorruptFile(f"the description of a vector index has other fields: {cause}", context={}) from cause
         if not all(is_valid):
