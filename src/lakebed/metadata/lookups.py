@@ -203,6 +203,7 @@ class MetadataTable:
 
     slices: MetadataSlices
     _listed: dict[frozenset[str] | None, pa.Table] = field(default_factory=dict, repr=False)
+    opened_indexes: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def open_ahead(self, partitions: Sequence[str]) -> None:
         """On a slow storage, list these partitions in parallel and open the files of the small ones, which a lookup

@@ -104,6 +104,7 @@ class StoredIndex:
 
     metadata: MetadataLookups
     partition: str
+    _layered: dict[tuple[str, ...], LayeredIndex] = field(default_factory=dict, repr=False)
 
     @once
     def coder(self) -> Coder:
@@ -131,16 +132,19 @@ class StoredIndex:
     def layered(self, snapshot: Snapshot) -> LayeredIndex:
         """The index as of a view: the layer of the build, and those of commits that are in the view and not in the
         build."""
-        heads = {key.removeprefix(_HEADS): data for key, data in self._beginning_with(_HEADS).items()}
-        built = {*self.base.instants}
-        shown = sorted(
-            of for of in heads if of == BUILD or (of not in built and snapshot.is_visible(instant_of_layer(of)))
-        )
-        if BUILD not in heads:
+        heads, built = self._heads, {*self.base.instants}
+        shown = tuple(of for of in heads if of == BUILD or (of not in built and snapshot.is_visible(instant_of_layer(of))))
+        if shown not in self._layered:
+            self._layered[shown] = LayeredIndex(self.coder, [Layer(of, heads[of], partial(self._blocks, of)) for of in shown])
+        return self._layered[shown]
+
+    @once
+    def _heads(self) -> Mapping[str, LayerHead]:
+        """The heads of the layers by name, in the order in which the layers count."""
+        found = self._beginning_with(_HEADS)
+        if _HEADS + BUILD not in found:
             raise self._lost(_HEADS + BUILD)
-        return LayeredIndex(
-            self.coder, [Layer(time, LayerHead.from_bytes(heads[time]), partial(self._blocks, time)) for time in shown]
-        )
+        return {key.removeprefix(_HEADS): LayerHead.from_bytes(found[key]) for key in sorted(found)}
 
     def name_of_repair(self, instant: str) -> str:
         """A name for a new layer of a repair after this instant."""
@@ -210,6 +214,14 @@ class OpenedIndex:
         ends = np.searchsorted(candidates.queries, np.arange(count + 1))
         return [rows.slice(ends[n], ends[n + 1] - ends[n]) for n in range(count)]
 
+
+
+def stored_index(metadata: MetadataLookups, partition: str) -> StoredIndex:
+    """The records of an index, with what was read of them from this view of the metadata table before."""
+    key = (StoredIndex, partition)
+    if key not in metadata.opened_indexes:
+        metadata.opened_indexes[key] = StoredIndex(metadata, partition)
+    return metadata.opened_indexes[key]
 
 
 def open_index(stored: StoredIndex, snapshot: Snapshot) -> OpenedIndex:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lakebed.format.hashes import plain_strings
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.vector_definitions import vector_index_of
-from lakebed.metadata_kinds.vector_store import OpenedIndex, StoredIndex, open_index
+from lakebed.metadata_kinds.vector_store import OpenedIndex, open_index, stored_index
 from lakebed.model import RECORD_KEY, FileGroupId
 from lakebed.read.batches import row_readers
 from lakebed.read.candidates import PATH, CandidateRows
@@ -152,7 +152,7 @@ def index_search(scan: Scan, task: SearchTask, options: SearchOptions) -> IndexS
         return None
     if MergeRules.of_table(snapshot.config).merger is not None:
         return None
-    stored = StoredIndex(metadata, definition.partition)
+    stored = stored_index(metadata, definition.partition)
     covered = stored.coverage(snapshot)
     if covered.reason is not None:
         return None

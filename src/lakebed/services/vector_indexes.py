@@ -13,7 +13,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata.lookups import open_snapshot, snapshot_of
 from lakebed.metadata_kinds.vector_definitions import VectorIndex, vector_indexes, vector_partition
-from lakebed.metadata_kinds.vector_store import StoredIndex
+from lakebed.metadata_kinds.vector_store import stored_index
 from lakebed.metadata_upkeep.comparison import rebuild
 from lakebed.properties.file import load_same_table, load_table_config
 from lakebed.read.index_search import DISTANCE, MIN_ROWS, QUERY_INDEX
@@ -79,7 +79,7 @@ def indexes_to_rebuild(snapshot: Snapshot) -> dict[str, str]:
     metadata = snapshot.metadata
     for index in vector_indexes(snapshot) if metadata is not None else ():
         assert metadata is not None
-        stored = StoredIndex(metadata, index.partition)
+        stored = stored_index(metadata, index.partition)
         covered = stored.coverage(snapshot)
         if covered.reason is not None:
             due[index.partition] = covered.reason

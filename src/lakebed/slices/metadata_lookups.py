@@ -48,6 +48,11 @@ class MetadataFiles(Protocol):
 class MetadataLookups(Protocol):
     """Lookups in the metadata table of one table, as `metadata.lookups.MetadataTable` answers them."""
 
+    @property
+    def opened_indexes(self) -> dict[Any, Any]:
+        """What the readers of partitions have read, by keys of theirs."""
+        ...
+
     def try_open_ahead(self, *, for_keys: bool) -> None:
         """On a slow storage, open the list of files, and `for_keys` the record index."""
         ...
