@@ -71,6 +71,7 @@ class Erasure:
     missing: int | None = None
     steps: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
+    has_rebuilt: bool = False
 
     def run(self, *, dry_run: bool = False) -> TableErasure:
         """Erase the rows; with `dry_run` only find the files that contain something of them. Raises `InvalidOption` for
@@ -216,15 +217,15 @@ class Erasure:
         return map(str, done.runs)
 
     def _rebuild(self, holding: Sequence[TableFile]) -> Iterable[str]:
-        """Build the vector indexes that have something of the rows again: a code is made from the vector of its row.
-        Returns a line of text about each."""
+        """Build the vector indexes again, once: a code is made from the vector of its row, and no search for traces
+        finds it. Returns a line of text about each."""
         context = self.renew()
-        folders = {file.path.rpartition("/")[0].rpartition("/")[2] for file in holding if file.data is None}
-        names = [n for n in context.config.metadata_partitions if n.startswith(VECTOR_INDEX) and n in folders]
-        if not names:
+        names = [n for n in context.config.metadata_partitions if n.startswith(VECTOR_INDEX)]
+        if not names or self.has_rebuilt:
             return []
         with ServiceTransaction(context, Action.COMMIT, "ERASE") as tx, tx.begin():
             rebuild(tx.view(tx.timeline), names, tx.settings, tx.lock_is_held)
+        self.has_rebuilt = True
         return [f"{name} built again" for name in names]
 
     def _purge(self, holding: Sequence[TableFile]) -> Iterable[str]:
