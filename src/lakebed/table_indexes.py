@@ -16,7 +16,8 @@ from lakebed.index.base import Index
 from lakebed.index.inference import adopt
 from lakebed.index.registry import index_of
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata_kinds.vector_definitions import BITS, CLUSTERS, METRIC, PROBES, VECTOR_KIND
+from lakebed.metadata_kinds.vector_definitions import BITS, CLUSTERS, METRIC, PROBES
+from lakebed.metadata_records.definitions import VECTOR_KIND
 from lakebed.metadata_upkeep.comparison import Verification
 from lakebed.metadata_upkeep.skew import reshard_index, shards, summed_up
 from lakebed.opened_table import OpenedTable

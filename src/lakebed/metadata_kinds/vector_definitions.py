@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakebed.config.arguments import is_integer
 from lakebed.errors import CorruptFile, InvalidOption, LakebedError
-from lakebed.metadata_records.definitions import IndexDefinition
+from lakebed.metadata_records.definitions import VECTOR_KIND, IndexDefinition
 from lakebed.metadata_records.layout import VECTOR_INDEX
 from lakebed.schema.column_names import near_or_nothing
 from lakebed.schema.logical_types import is_vector
@@ -19,8 +19,6 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.vector_index.shape import BITS as CODE_BITS
 from lakebed.vector_index.shape import METRICS, Metric
 
-VECTOR_KIND: Final = "vector_index"
-"""The type of a vector index in its definition, and its kind in a statement."""
 METRIC: Final = "vector.metric"
 CLUSTERS: Final = "vector.num_clusters"
 BITS: Final = "vector.rabitq.bits"

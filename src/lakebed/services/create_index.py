@@ -36,14 +36,16 @@ from lakebed.metadata_kinds.registry import (
     remembered_indexes,
     remembered_property,
 )
-from lakebed.metadata_kinds.vector_definitions import VECTOR_KIND, vector_index_definition, vector_partition
+from lakebed.metadata_kinds.vector_definitions import vector_index_definition, vector_partition
 from lakebed.metadata_records.definitions import (
     DEFINITIONS_PATH,
     DEFINITIONS_PROPERTY,
+    VECTOR_KIND,
     IndexDefinition,
     IndexName,
     dump_definitions,
     load_definitions,
+    own_definitions,
 )
 from lakebed.metadata_records.layout import COLUMN_STATS, EXPRESSION_INDEX, FILES, GroupSizing, secondary_index_name
 from lakebed.metadata_upkeep.build_jobs import build_by_job, can_build, is_large
@@ -205,10 +207,13 @@ def _define(snapshot: Snapshot, definition: IndexDefinition, lock_is_held: Calla
     index that has only a definition."""
     storage, config = snapshot.storage, snapshot.config
     definitions = load_definitions(storage, config)
-    body = dump_definitions({**definitions, definition.name: definition}.values(), config.version)
-    storage.write(DEFINITIONS_PATH, body)
+    every = {**definitions, definition.name: definition}.values()
+    storage.write(DEFINITIONS_PATH, dump_definitions(every, config.version))
+    changes = own_definitions(every, config.version)
     if not config.properties.get(DEFINITIONS_PROPERTY):
-        update_table_config(storage, {DEFINITIONS_PROPERTY: DEFINITIONS_PATH}, lock_is_held)
+        changes |= {DEFINITIONS_PROPERTY: DEFINITIONS_PATH}
+    if any(config.properties.get(key) != value for key, value in changes.items()):
+        update_table_config(storage, changes, lock_is_held)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import pyarrow as pa
 from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.metadata_kinds.expression_results import KINDS
-from lakebed.metadata_kinds.vector_definitions import VECTOR_KIND, vector_partition
+from lakebed.metadata_kinds.vector_definitions import vector_partition
+from lakebed.metadata_records.definitions import VECTOR_KIND
 from lakebed.model import COMMIT_ACTIONS, RECORD_INDEX
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.moments import to_instant_time
