@@ -661,8 +661,8 @@ class Table:
         Where the table has a vector index for the column and the metric, the index names rows that may be near, and
         these are compared: an answer has rows of the table as it is, with their exact distances, but may miss one.
         `probes` is the number of clusters of the index that are looked at, `rerank` how many rows are compared. Without
-        an index, and with `exact`, every row that fulfils `where` is compared. `column` is the vector column (None: the only
-        one). The result has the table's columns but the vector, or `columns`, and `_hudi_distance`: of the metric
+        an index, and with `exact`, every row that fulfils `where` is compared. `column` is the vector column (None: the
+        only one). The result has the table's columns but the vector, or `columns`, and `_hudi_distance`: of the metric
         "cosine" one minus the cosine, of "l2" the root of the sum of squares, of "dot_product" the negated product.
         Rows farther than `max_distance` and rows without a vector are left out. A matrix is a batch: the result has the
         nearest rows of each of its rows, with the number of the query in `_hudi_query_index`.

@@ -303,8 +303,8 @@ class IndexesView(View):
         """Build a vector index again, with clusters that fit the rows of today. `name` is that of its column, or a name
         that `list` returns.
 
-        Writers wait for the table's lock meanwhile, and searches compare all rows. `lakebed maintenance run` does it when
-        it is due: when a cluster is 8 times as large as the others, or 30 % of the rows came after the build. Raises
+        Writers wait for the table's lock meanwhile, and searches compare all rows. `lakebed maintenance run` does it
+        when it is due: when a cluster is 8 times as large as the others, or 30 % of the rows came after the build. Raises
         `InvalidOption` for another index.
 
         >>> texts = lakebed.create("memory://docs/rebuilt", pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))]),
@@ -319,8 +319,8 @@ class IndexesView(View):
         self._opened.again(lambda: rebuild_index(self._storage, name, settings=settings))
 
     def recall(self, name: str, rows: int = 100, k: int = 10) -> Recall:
-        """The share of the `k` nearest rows that searches by a vector index find, on average over at most `rows` rows of
-        the table as queries. `name` is that of its column, or a name that `list` returns.
+        """The share of the `k` nearest rows that searches by a vector index find, on average over at most `rows` rows
+        of the table as queries. `name` is that of its column, or a name that `list` returns.
 
         The table's vectors are read as a whole. Raises `InvalidOption` for another index.
 

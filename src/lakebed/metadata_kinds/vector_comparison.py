@@ -1,5 +1,5 @@
-"""A vector index compared with the rows of its table: each commit has a witness, and each row with a vector has an entry
-in the cluster of that vector."""
+"""A vector index compared with the rows of its table: each commit has a witness, and each row with a vector has an
+entry in the cluster of that vector."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Which rows of a view a vector index covers.
 
-Each commit of a writer that knows the index leaves a witness in it, in the same commit of the metadata table. A commit on
-the timeline without a witness is a gap: a writer that does not know the index made it. Its file groups are searched
+Each commit of a writer that knows the index leaves a witness in it, in the same commit of the metadata table. A commit
+on the timeline without a witness is a gap: a writer that does not know the index made it. Its file groups are searched
 exactly, until a writer that knows the index reads its rows and names it in a witness.
 
-A witness also has a horizon: the index covers every commit that was requested before it. Where commits after all horizons
-may be archived, nothing shows whether they have witnesses, so the index does not count.
+A witness also has a horizon: the index covers every commit that was requested before it. Where commits after all
+horizons may be archived, nothing shows whether they have witnesses, so the index does not count.
 """
 
 from __future__ import annotations
@@ -78,7 +78,11 @@ def coverage(snapshot: Snapshot, base: Witness, layers: Mapping[str, Witness]) -
     if not all(map(snapshot.is_visible, base.instants)):
         return Coverage(reason="it was built later than this view, or from commits that were taken back")
     shown = {of: witness for of, witness in layers.items() if snapshot.is_visible(instant_of_layer(of))}
-    covered = {*base.instants, *map(instant_of_layer, shown), *(time for witness in shown.values() for time in witness.instants)}
+    covered = {
+        *base.instants,
+        *map(instant_of_layer, shown),
+        *(time for witness in shown.values() for time in witness.instants),
+    }
     horizon = max([base.horizon, *(witness.horizon for witness in shown.values())])
     timeline = snapshot.timeline
     if (timeline.start or "") > horizon:
@@ -129,4 +133,3 @@ def first_witness(timeline: Timeline) -> Witness:
     pending = [i.time for i in timeline.pending if completes_as(i.action) in COMMITS]
     newest = max(commits, default=NO_HORIZON)
     return Witness(tuple(commits), min([newest, *pending]))
-

@@ -1,5 +1,5 @@
-"""Vector indexes by their definitions: the column, the metric, and the numbers that a user may choose, under the names of
-Hudi's proposal for such indexes."""
+"""Vector indexes by their definitions: the column, the metric, and the numbers that a user may choose, under the names
+of Hudi's proposal for such indexes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,11 @@ def _checked(options: Mapping[str, Any]) -> dict[str, str]:
     metric = str(options.get(METRIC, "cosine")).lower()
     if metric not in METRICS:
         raise _refused(METRIC, options[METRIC], f"one of {', '.join(METRICS)}")
-    checked = {METRIC: metric, BITS: str(_number(options, BITS, 8)), PROBES: str(_number(options, PROBES, DEFAULT_PROBES))}
+    checked = {
+        METRIC: metric,
+        BITS: str(_number(options, BITS, 8)),
+        PROBES: str(_number(options, PROBES, DEFAULT_PROBES)),
+    }
     if int(checked[BITS]) not in CODE_BITS:
         raise _refused(BITS, options[BITS], f"one of {', '.join(map(str, CODE_BITS))}")
     if options.get(CLUSTERS) is not None:

@@ -1,7 +1,7 @@
 """The partitions `vector_index_*`: codes of the vectors of a column, by clusters of near vectors.
 
-An action adds one layer: the entries of the rows that it wrote, the rows whose earlier entries do not count any more, and
-its witness. No row is read that it did not write, but those of commits without a witness (see `vector_coverage`).
+An action adds one layer: the entries of the rows that it wrote, the rows whose earlier entries do not count any more,
+and its witness. No row is read that it did not write, but those of commits without a witness (see `vector_coverage`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,22 @@ from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds import bloom_filters
-from lakebed.metadata_kinds.base import Comparison, FirstBuild, NewIndex, NewPartition, PartitionKind, StoredTable, TableAction, required
+from lakebed.metadata_kinds.base import (
+    Comparison,
+    FirstBuild,
+    NewIndex,
+    NewPartition,
+    PartitionKind,
+    StoredTable,
+    TableAction,
+    required,
+)
 from lakebed.metadata_kinds.routing import grouped
 from lakebed.metadata_kinds.stored import COMPARED
 from lakebed.metadata_kinds.vector_comparison import COMMIT, expected_rows, found_rows, lacking_commits
 from lakebed.metadata_kinds.vector_coverage import Coverage, first_witness, witness_of
 from lakebed.metadata_kinds.vector_definitions import VectorIndex
-from lakebed.metadata_kinds.vector_rows import VectorRows, WrittenVectors, vector_kind, vectors_of_slices
+from lakebed.metadata_kinds.vector_rows import VectorRows, WrittenVectors, empty, vector_kind, vectors_of_slices
 from lakebed.metadata_kinds.vector_store import BUILD, IndexRecords, StoredIndex
 from lakebed.metadata_records.definitions import IndexDefinition, IndexName, load_definitions
 from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing
@@ -176,9 +185,7 @@ class VectorIndexKind(PartitionKind):
         instants, lost = rows.filter(is_commit)["key"].to_pylist(), rows.filter(pc.invert(is_commit))
         hashes = row_hashes(lost["key"].combine_chunks(), lost["entry"].combine_chunks())
         layer, shape = _LayerOfRows(stored.coder), stored.coder.shape
-        for part in vectors_of_slices(
-            snapshot.reader, snapshot.file_slices(), None, shape.column, vector_kind(shape)
-        ):
+        for part in vectors_of_slices(snapshot.reader, snapshot.file_slices(), None, shape.column, vector_kind(shape)):
             is_lost = np.isin(row_hashes(part.keys, part.partition), hashes)
             layer.add(replace(part, keys=part.keys.filter(pa.array(is_lost)), vectors=part.vectors[is_lost]))
         of = stored.name_of_repair(snapshot.instant)
@@ -238,10 +245,11 @@ def _sample(snapshot: Snapshot, slices: Sequence[FileSlice], shape: IndexShape, 
     requested = sample_rows(shape.clusters)
     share = min(1.0, 1.2 * requested / max(1, rows))
     random = np.random.default_rng(shape.seed)
-    parts = [np.empty((0, shape.dimension), np.float32)]
-    for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, vector_kind(shape)):
-        parts.append(part.vectors if share >= 1 else part.vectors[random.random(len(part.vectors)) < share])
-    return np.concatenate([part for part in parts if len(part)] or parts)
+    parts = [
+        part.vectors if share >= 1 else part.vectors[random.random(len(part.vectors)) < share]
+        for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, vector_kind(shape))
+    ]
+    return np.concatenate(parts or [empty(vector_kind(shape))])
 
 
 class _NumberedGroups:
@@ -291,6 +299,4 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.empty(0, np.uint64), *parts])
 
 
-KIND = VectorIndexKind(
-    VECTOR_INDEX, is_prefix=True, decode=bloom_filters.decode, build_position=80, describe=_describe
-)
+KIND = VectorIndexKind(VECTOR_INDEX, is_prefix=True, decode=bloom_filters.decode, build_position=80, describe=_describe)

@@ -1,8 +1,8 @@
-"""The vectors of rows, for a vector index: those that an action wrote, those that commits without a layer wrote, and all
-of a table.
+"""The vectors of rows, for a vector index: those that an action wrote, those that commits without a layer wrote, and
+all of a table.
 
-A row of a base file was written by an action if its `_hoodie_commit_time` is that of the action. No row is read that was
-there before, and none of another file group.
+A row of a base file was written by an action if its `_hoodie_commit_time` is that of the action. No row is read that
+was there before, and none of another file group.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class WrittenVectors:
 def rows_of_instants(
     reader: SliceReader, file_slice: FileSlice, instants: Collection[str] | None, column: str, kind: pa.DataType
 ) -> Iterator[pa.RecordBatch]:
-    """The record key and the vector of the rows of a slice that these instants wrote, or (None) of all rows; without the
-    column where the slice has none."""
+    """The record key and the vector of the rows of a slice that these instants wrote, or (None) of all rows; without
+    the column where the slice has none."""
     columns = [RECORD_KEY, column] if instants is None else [COMMIT_TIME, RECORD_KEY, column]
     wanted = None if instants is None else pa.array(sorted(instants), pa.string())
     batch_rows = max(1, min(1 << 16, _BATCH_BYTES // vector_size(kind)))
@@ -142,9 +142,7 @@ def vectors_of_slices(
             keys, vectors = plain_strings(batch.column(RECORD_KEY)), batch.column(column)
             if vectors.null_count:
                 keys, vectors = keys.filter(vectors.is_valid()), vectors.drop_null()
-            yield VectorRows(
-                file_slice.partition, file_slice.file_id, keys, matrix(vectors, kind), keys.slice(0, 0)
-            )
+            yield VectorRows(file_slice.partition, file_slice.file_id, keys, matrix(vectors, kind), keys.slice(0, 0))
 
 
 def matrix(vectors: pa.Array, kind: pa.DataType) -> Matrix:

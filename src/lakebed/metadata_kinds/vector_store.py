@@ -15,7 +15,7 @@ of the filter's type is `LAKEBED_IVF_1`, its bytes are ours, its time is the ins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -111,7 +111,8 @@ class StoredIndex:
         """What makes vectors into codes of this index."""
         centroids = self._beginning_with(_CENTROIDS)
         return Coder(
-            IndexShape.from_bytes(self._record(_SHAPE)), Centroids.from_records([centroids[key] for key in sorted(centroids)])
+            IndexShape.from_bytes(self._record(_SHAPE)),
+            Centroids.from_records([centroids[key] for key in sorted(centroids)]),
         )
 
     @once
@@ -133,9 +134,13 @@ class StoredIndex:
         """The index as of a view: the layer of the build, and those of commits that are in the view and not in the
         build."""
         heads, built = self._heads, {*self.base.instants}
-        shown = tuple(of for of in heads if of == BUILD or (of not in built and snapshot.is_visible(instant_of_layer(of))))
+        shown = tuple(
+            of for of in heads if of == BUILD or (of not in built and snapshot.is_visible(instant_of_layer(of)))
+        )
         if shown not in self._layered:
-            self._layered[shown] = LayeredIndex(self.coder, [Layer(of, heads[of], partial(self._blocks, of)) for of in shown])
+            self._layered[shown] = LayeredIndex(
+                self.coder, [Layer(of, heads[of], partial(self._blocks, of)) for of in shown]
+            )
         return self._layered[shown]
 
     @once
@@ -175,9 +180,10 @@ class StoredIndex:
         """The bytes of records by key."""
         if rows is None:
             return {}
-        rows = rows.filter(pc.and_(pc.equal(rows["type"], RECORD_TYPE), pc.invert(rows["is_deleted"])))
-        keys = plain_strings(rows["key"]).cast(pa.string()).to_pylist()
-        values = (value for chunk in rows["bloom"].chunks for value in chunk)
+        is_ours: Any = pc.and_(pc.equal(rows["type"], RECORD_TYPE), pc.invert(rows["is_deleted"]))
+        ours: Any = rows.filter(is_ours)
+        keys = plain_strings(ours["key"]).cast(pa.string()).to_pylist()
+        values = (value for chunk in ours["bloom"].chunks for value in chunk)
         return {key: memoryview(value.as_buffer()) for key, value in zip(keys, values, strict=True)}
 
     def _lost(self, key: str) -> CorruptFile:
@@ -213,7 +219,6 @@ class OpenedIndex:
         )
         ends = np.searchsorted(candidates.queries, np.arange(count + 1))
         return [rows.slice(ends[n], ends[n + 1] - ends[n]) for n in range(count)]
-
 
 
 def stored_index(metadata: MetadataLookups, partition: str) -> StoredIndex:

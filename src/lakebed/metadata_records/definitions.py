@@ -19,8 +19,8 @@ from lakebed.timeline.bodies.encoding import pretty_json
 DEFINITIONS_PROPERTY = "hoodie.table.index.defs.path"
 DEFINITIONS_PATH = f"{HOODIE}/.index_defs/index.json"
 OWN_DEFINITIONS_PROPERTY = "lakebed.index_definitions"
-"""The property with the definitions of indexes that Hudi does not have: its writers fail on a name in their file that they
-do not know."""
+"""The property with the definitions of indexes that Hudi does not have: its writers fail on a name in their file that
+they do not know."""
 VECTOR_KIND = "vector_index"
 """The type of a vector index."""
 _OWN_TYPES = (VECTOR_KIND,)
@@ -102,8 +102,8 @@ def _parsed(body: bytes, path: str) -> Mapping[str, IndexDefinition]:
 
 
 def dump_definitions(definitions: Iterable[IndexDefinition], table_version: int) -> bytes:
-    """The file's content, laid out as Hudi's; versions are included from table version 9 on. Definitions of indexes that
-    Hudi does not have are left out: `own_definitions` are those.
+    """The file's content, laid out as Hudi's; versions are included from table version 9 on. Definitions of indexes
+    that Hudi does not have are left out: `own_definitions` are those.
 
     >>> print(dump_definitions([IndexDefinition("record_index", "record_index")], 8).decode())
     {

@@ -6,7 +6,7 @@ and counts if it is there and fulfils the condition of the search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.model import RECORD_KEY, FileGroupId, FileSlice
+from lakebed.model import FileGroupId, FileSlice
 from lakebed.read.lookup import KeySearch, LookupKeys
 from lakebed.storage.parallel import parallel_map
 
@@ -28,8 +28,8 @@ PATH = "_lakebed_path"
 
 @dataclass(frozen=True)
 class CandidateRows:
-    """Reads the rows of candidates from the file slices `readers` of a view, by the readers of a scan whose columns begin
-    with the record key."""
+    """Reads the rows of candidates from the file slices `readers` of a view, by the readers of a scan whose columns
+    begin with the record key."""
 
     snapshot: Snapshot
     slices: SliceReader

@@ -1,5 +1,5 @@
-"""Search by a vector index: the index names candidates, their rows are read from the view, and file groups that the index
-does not cover are searched exactly.
+"""Search by a vector index: the index names candidates, their rows are read from the view, and file groups that the
+index does not cover are searched exactly.
 
 An answer holds rows of the view alone, with their exact distances. What is approximate is which rows are looked at.
 """
@@ -110,7 +110,7 @@ class IndexSearch:
         columns: dict[str, Any] = {DISTANCE: pa.array(distances)}
         if QUERY_INDEX in self.task.schema.names:
             columns[QUERY_INDEX] = pa.array(np.full(len(distances), query, np.int64))
-        arrays = [columns.get(f.name, None) if f.name in columns else rows[f.name] for f in self.task.schema]
+        arrays = [columns.get(f.name) if f.name in columns else rows[f.name] for f in self.task.schema]
         return pa.Table.from_arrays(arrays, schema=self.task.schema)
 
     def _exact_rows(self) -> pa.Table:
@@ -143,8 +143,8 @@ class IndexSearch:
 
 
 def index_search(scan: Scan, task: SearchTask, options: SearchOptions) -> IndexSearch | None:
-    """The search by the table's vector index on the searched column; None where it has none for the metric, or none that
-    covers the view, and where comparing all rows takes less."""
+    """The search by the table's vector index on the searched column; None where it has none for the metric, or none
+    that covers the view, and where comparing all rows takes less."""
     snapshot, nearest = scan.snapshot, task.nearest
     definition = vector_index_of(snapshot, nearest.column, nearest.metric)
     metadata = snapshot.metadata
@@ -183,8 +183,8 @@ def _allowed_rows(scan: Scan) -> npt.NDArray[np.uint64]:
     keys = scan.of_columns([RECORD_KEY]).plan
     parts = [np.empty(0, np.uint64)]
     for file_slice, reader in row_readers(keys, keys.predicate):
-        for batch in reader.read(scan.reader, file_slice):
-            parts.append(row_hashes(plain_strings(batch.column(RECORD_KEY)), file_slice.partition))
+        batches = reader.read(scan.reader, file_slice)
+        parts += [row_hashes(plain_strings(batch.column(RECORD_KEY)), file_slice.partition) for batch in batches]
     return np.concatenate(parts)
 
 

@@ -1,7 +1,7 @@
 """Search: the rows whose vectors are nearest to a query, as a lazy read, by a vector index or exactly.
 
-In an exact search, first the vector column alone is read, file slice by file slice, and the positions of the nearest rows are remembered.
-Then the other columns of these rows are read. A task of Spark does the same for its file slices.
+In an exact search, first the vector column alone is read, file slice by file slice, and the positions of the nearest
+rows are remembered. Then the other columns of these rows are read. A task of Spark does the same for its file slices.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.text import resolve_column
 from lakebed.format.base_file import open_base_file, row_reader
 from lakebed.format.footer_cache import FOOTERS
+from lakebed.metadata_kinds.vector_definitions import vector_index_of
 from lakebed.model import ALL_META_COLUMNS, FileSlice
 from lakebed.read.batches import RowReader, row_readers
 from lakebed.read.index_search import DISTANCE, QUERY_INDEX, IndexSearch, index_search
-from lakebed.metadata_kinds.vector_definitions import vector_index_of
 from lakebed.read.reopening import in_task, read_again
 from lakebed.read.scan import Results, Scan, first_rows_html
 from lakebed.schema.column_names import did_you_mean

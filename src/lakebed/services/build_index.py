@@ -123,6 +123,7 @@ class Indexing(Service[IndexingResult]):
         rebuilt = tuple(indexes_to_rebuild(open_snapshot(context.storage)))
         for name in rebuilt:
             rebuild_index(context.storage, name, settings=context.settings)
+        notes += tuple(f"{name} was built again" for name in rebuilt)
         return IndexingResult(done.runs, (*done.notes, *notes), (*finished.built, *rebuilt))
 
     def has_changed(self, outcome: IndexingResult) -> bool:

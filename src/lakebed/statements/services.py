@@ -40,7 +40,8 @@ _RETAINED = {
 }
 _FORMS = {
     "CREATE INDEX": "write CREATE INDEX name ON t (column), or with USING bloom_filters, column_stats,"
-    " secondary_index or vector before the column and OPTIONS (expr = 'lower') after it; CREATE INDEX record_index ON t (key)",
+    " secondary_index or vector before the column and OPTIONS (expr = 'lower') after it;"
+    " CREATE INDEX record_index ON t (key)",
     "DROP INDEX": "write DROP INDEX name ON t",
     "SHOW INDEXES": "write SHOW INDEXES FROM t",
     "SHOW PARTITIONS": "write SHOW PARTITIONS t",

@@ -21,7 +21,9 @@ def clustered(rows: int = 600, **given: object) -> tuple[lakebed.Table, np.ndarr
     random = np.random.default_rng(3)
     points = random.standard_normal((12, DIMENSION))
     vectors = (points[np.arange(rows) % 12] + 0.2 * random.standard_normal((rows, DIMENSION))).astype(np.float32)
-    schema = pa.schema([("id", pa.int64()), ("emb", lakebed.vector(DIMENSION)), ("city", pa.string()), ("n", pa.int64())])
+    schema = pa.schema(
+        [("id", pa.int64()), ("emb", lakebed.vector(DIMENSION)), ("city", pa.string()), ("n", pa.int64())]
+    )
     table = lakebed.create(f"memory://index-search/{next(_numbers)}", schema, key="id", partition_by="city", **given)
     columns = {
         "id": np.arange(rows),
@@ -118,11 +120,13 @@ def test_sql_searches_by_an_index_that_it_makes() -> None:
     assert lakebed.sql(search.format("cosine"), **sql).to_arrow()["id"].to_pylist()[0] == 4
     with pytest.raises(InvalidOption, match="no vector index on emb for the metric l2"):
         lakebed.sql(search.format("l2"), **sql).to_arrow()
-    options = "'vector.metric' = 'l2', 'vector.num_clusters' = '4', 'vector.rabitq.bits' = '4', 'vector.query.nprobes' = '2'"
+    options = (
+        "'vector.metric' = 'l2', 'vector.num_clusters' = '4', 'vector.rabitq.bits' = '4', 'vector.query.nprobes' = '2'"
+    )
     lakebed.sql(f"CREATE INDEX far ON t USING VECTOR (emb) OPTIONS ({options})", **sql)
     assert lakebed.sql(search.format("l2"), **sql).to_arrow()["id"].to_pylist()[0] == 4
     assert "vector_index_far: 2 of 4 clusters" in str(table.search(vectors[4], 1, metric="l2").explain())
-    with pytest.raises(InvalidOption, match="vector.pq"):
+    with pytest.raises(InvalidOption, match=r"vector\.pq"):
         lakebed.sql("CREATE INDEX bad ON t USING VECTOR (emb) OPTIONS ('vector.pq' = '4')", **sql)
     lakebed.sql("DROP INDEX far ON t", **sql)
     assert "vector_index_far" not in {index.name for index in table.indexes.list()}
