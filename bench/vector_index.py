@@ -1,5 +1,5 @@
-"""The vector index beside Lance's: recall of the ten nearest, CPU milliseconds a query, CPU seconds and memory of a build,
-bytes a vector; then a condition that leaves 2 %, and ten commits of 1,000 rows.
+"""The vector index beside Lance's: recall of the ten nearest, CPU milliseconds a query, CPU seconds and memory of a
+build, bytes a vector; then a condition that leaves 2 %, and ten commits of 1,000 rows.
 
 usage: vector_index.py [FOLDER] [CASE]; FOLDER has real vectors (base.npy, queries.npy), without it the first case is a
 mixture as the others are. Each side of a case runs in a process of its own. The exact vectors are in memory.
@@ -32,8 +32,8 @@ GROUPS = Groups(pa.array([""]), pa.array(["file group"]))
 
 
 def mixture(rows: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of clusters of very different sizes, and queries among them: points around centres in 24 dimensions, which
-    a random net of two layers brings into more."""
+    """Vectors of clusters of very different sizes, and queries among them: points around centres in 24 dimensions,
+    which a random net of two layers brings into more."""
     random = np.random.default_rng(11)
     centres = random.normal(size=(1000, 24)).astype(np.float32)
     shares = 1 / np.arange(1, 1001) ** 0.7
@@ -86,12 +86,16 @@ def layer(coder: Coder, instant: str, vectors: np.ndarray, rows: np.ndarray, ste
     keys = pa.array(np.char.add("key", np.char.zfill(rows.astype("U9"), 9)))
     hashes = row_hashes(keys, "")
     parts = [
-        coded_entries(coder, WrittenRows(vectors[some], keys[some], hashes[some], np.zeros(len(vectors[some]), int), rows[some]))
+        coded_entries(
+            coder, WrittenRows(vectors[some], keys[some], hashes[some], np.zeros(len(vectors[some]), int), rows[some])
+        )
         for some in (slice(start, start + step) for start in range(0, len(rows), step))
     ]
     blocks: list[bytes] = []
     head = write_layer(parts, GROUPS, Changes(replaced=hashes) if instant else None, blocks.append)
-    return Layer(instant, head, lambda numbers: [blocks[n] for n in numbers]), sum(map(len, blocks)) + len(head.to_bytes())
+    return Layer(instant, head, lambda numbers: [blocks[n] for n in numbers]), sum(map(len, blocks)) + len(
+        head.to_bytes()
+    )
 
 
 def lakebed_figures(base: np.ndarray, queries: np.ndarray, bits: int) -> None:
@@ -101,7 +105,10 @@ def lakebed_figures(base: np.ndarray, queries: np.ndarray, bits: int) -> None:
     shape = IndexShape("emb", base.shape[1], bits=bits, clusters=clusters)
     coder = trained(shape, base[sample])
     built, size = layer(coder, "", base, np.arange(len(base)))
-    print(f"  build {time.process_time() - before:.1f} CPU-s, peak {peak()} MB with the vectors, {size / len(base):.0f} bytes a vector")
+    print(
+        f"  build {time.process_time() - before:.1f} CPU-s, peak {peak()} MB with the vectors,"
+        f" {size / len(base):.0f} bytes a vector"
+    )
     index = LayeredIndex(coder, [built])
     truth = nearest(base, queries)
 
@@ -118,7 +125,10 @@ def lakebed_figures(base: np.ndarray, queries: np.ndarray, bits: int) -> None:
         print(f"  {probes:3} probes, {count:3} candidates: recall {recall(answers, truth):.4f}, {cost} ms")
     before = time.process_time()
     index.search(queries, 50, 16)
-    print(f"  a batch of {len(queries)}, 16 probes, 50 candidates: {1000 * (time.process_time() - before) / len(queries):.2f} ms a query")
+    print(
+        f"  a batch of {len(queries)}, 16 probes, 50 candidates:"
+        f" {1000 * (time.process_time() - before) / len(queries):.2f} ms a query"
+    )
     live = np.arange(len(base)) % 50 == 7
     keys = pa.array(np.char.add("key", np.char.zfill(np.flatnonzero(live).astype("U9"), 9)))
     before = time.process_time()
@@ -132,7 +142,9 @@ def lakebed_figures(base: np.ndarray, queries: np.ndarray, bits: int) -> None:
     random = np.random.default_rng(3)
     for number in range(10):
         rows = random.permutation(len(base))[:1000]
-        vectors[rows] = unit(base[random.permutation(len(base))[:1000]] + 0.02 * random.normal(size=(1000, base.shape[1])))
+        vectors[rows] = unit(
+            base[random.permutation(len(base))[:1000]] + 0.02 * random.normal(size=(1000, base.shape[1]))
+        )
         before = time.process_time()
         added, size = layer(coder, f"{number:03}", vectors[rows], rows)
         spent = 1000 * (time.process_time() - before)
@@ -140,7 +152,10 @@ def lakebed_figures(base: np.ndarray, queries: np.ndarray, bits: int) -> None:
         if number in (0, 9):
             answers, cost = timed(ask(LayeredIndex(coder, layers), vectors, 50, 16), queries)
             found = recall(answers, nearest(vectors, queries))
-            print(f"  after {number + 1} commits: recall {found:.4f}, {cost} ms; a commit {spent:.0f} ms, {size // 1000} KB")
+            print(
+                f"  after {number + 1} commits: recall {found:.4f}, {cost} ms;"
+                f" a commit {spent:.0f} ms, {size // 1000} KB"
+            )
     before = time.process_time()
     LayeredIndex(coder, layers).fold(lambda block: None)
     print(f"  fold of ten commits: {time.process_time() - before:.1f} CPU-s")
@@ -159,7 +174,9 @@ def lance_figures(base: np.ndarray, queries: np.ndarray) -> None:
         dataset = lance.write_dataset(pa.table({"id": np.arange(len(base)), "emb": vectors}), name)
         before = time.process_time()
         partitions = default_clusters(len(base))
-        dataset.create_index("emb", "IVF_PQ", metric="dot", num_partitions=partitions, num_sub_vectors=base.shape[1] // 4)
+        dataset.create_index(
+            "emb", "IVF_PQ", metric="dot", num_partitions=partitions, num_sub_vectors=base.shape[1] // 4
+        )
         size = sum(path.stat().st_size for path in Path(name, "_indices").rglob("*") if path.is_file())
         print(f"  build {time.process_time() - before:.1f} CPU-s, {size / len(base):.0f} bytes a vector")
         for probes, refine in ((16, 5), (32, 5), (32, 20)):
@@ -183,7 +200,9 @@ def main() -> None:
     for case in cases:
         rows, dimension = CASES[case]
         is_real = folder is not None and case == next(iter(CASES))
-        base, queries = mixture(rows, dimension) if not is_real else (np.load(folder / n) for n in ("base.npy", "queries.npy"))
+        base, queries = (
+            mixture(rows, dimension) if not is_real else (np.load(folder / n) for n in ("base.npy", "queries.npy"))
+        )
         with tempfile.TemporaryDirectory() as name:
             np.save(f"{name}/base.npy", base.astype(np.float32))
             np.save(f"{name}/queries.npy", queries[:QUERIES].astype(np.float32))

@@ -304,11 +304,11 @@ class IndexesView(View):
         that `list` returns.
 
         Writers wait for the table's lock meanwhile, and searches compare all rows. `lakebed maintenance run` does it
-        when it is due: when a cluster is 8 times as large as the others, or 30 % of the rows came after the build. Raises
+        when it is due: when a cluster is 8 times as large as the mean, or 30 % of the rows came after the build. Raises
         `InvalidOption` for another index.
 
-        >>> texts = lakebed.create("memory://docs/rebuilt", pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))]),
-        ...                        key="id")
+        >>> columns = pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))])
+        >>> texts = lakebed.create("memory://docs/rebuilt", columns, key="id")
         >>> _ = texts.upsert({"id": [1, 2], "at": [[1.0, 0.0], [0.0, 1.0]]})
         >>> texts.indexes.create("vector", column="at")
         >>> texts.indexes.rebuild("at")
@@ -324,8 +324,8 @@ class IndexesView(View):
 
         The table's vectors are read as a whole. Raises `InvalidOption` for another index.
 
-        >>> texts = lakebed.create("memory://docs/recall", pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))]),
-        ...                        key="id")
+        >>> columns = pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))])
+        >>> texts = lakebed.create("memory://docs/recall", columns, key="id")
         >>> _ = texts.upsert({"id": [1, 2], "at": [[1.0, 0.0], [0.0, 1.0]]})
         >>> texts.indexes.create("vector", column="at")
         >>> texts.indexes.recall("at").recall

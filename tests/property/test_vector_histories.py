@@ -1,5 +1,5 @@
 """Random histories of tables with a vector index: after each step a search that looks at all clusters finds what an
-exact search finds, and one that looks at few finds rows of the table with their distances, now and as of earlier commits.
+exact search finds, and one that looks at few finds rows of the table with their distances, now and at earlier commits.
 
 Some commits are made as by a writer that does not know the index. A seed that fails is in the message:
 `LAKEBED_HISTORY=<seed>` runs it again.

@@ -1,4 +1,5 @@
-"""Random histories of layers against a dictionary: no deleted, doubled or stale row, and none is lost, at each commit."""
+"""Random histories of layers against a dictionary: no deleted, doubled or stale row, and none is lost, after each
+commit."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ class History:
         for _ in range(count):
             vector = self.random.normal(size=DIMENSION).astype(np.float32)
             self.number += 1
-            version = Version(None if self.random.random() < 0.125 else vector, int(self.random.integers(100)), self.number)
+            version = Version(
+                None if self.random.random() < 0.125 else vector, int(self.random.integers(100)), self.number
+            )
             versions[self.row()] = version
         return versions
 
@@ -155,6 +158,7 @@ def check(index: LayeredIndex, state: dict[Row, Version], random: np.random.Gene
     assert set(in_groups) == {row for row in expected if row[0] in paths}
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("seed", range(so_many(150, small=18)))
 def test_each_moment_of_a_history_has_the_rows_of_the_model(seed: int) -> None:
     history = History(seed)

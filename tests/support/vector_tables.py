@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ class _UnknownIndex(vector_index.VectorIndexKind):
 
 
 @contextmanager
-def another_writer() -> Iterator[None]:
+def another_writer() -> Generator[None]:
     """Commits within are those of a writer that does not know vector indexes."""
     kind = vector_index.KIND
     register(_UnknownIndex(VECTOR_INDEX, is_prefix=True, decode=kind.decode, build_position=kind.build_position))

@@ -220,6 +220,7 @@ CONCEPTS = {
     "statements/searches.py": "the table functions of exact search; sources.py has the tables of a query",
     "statements/procedures.py": "procedures by their names; run.py picks the kind of a statement",
     "statements/services.py": "statements about indexes, services and history; run.py picks the kind",
+    "vector_index/layers.py": "what a build or a commit stores; search.py reads it",
     "statements/spark_query.py": "queries on Spark; duckdb_query.py has those in process",
 }
 

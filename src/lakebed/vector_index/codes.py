@@ -105,7 +105,7 @@ class Coder:
         else:
             steps = np.clip(np.floor(residuals * (_HALF_STEPS_4 / largest)) + 8, 0, 15).astype(np.uint8)
             numbers = steps - _HALF_STEPS_4
-            codes = _packed(steps)
+            codes = pack_halves(steps)
         squares = np.einsum("ij,ij->i", residuals, residuals)
         shares = np.einsum("ij,ij->i", residuals, numbers)
         factors = np.divide(squares, shares, out=np.zeros(len(squares), np.float32), where=shares > 0)
@@ -129,7 +129,9 @@ class Coder:
         if self.shape.metric == "l2":
             queries = queries - centre
             rounded = RoundedQueries.of(queries)
-        products_of_codes = dots(self._numbers(coded.codes), rounded.numbers)
+        codes = coded.codes
+        numbers = codes.view(np.int8) if self.shape.bits == 8 else unpack_halves(codes, self.shape.dimension)
+        products_of_codes = dots(numbers, rounded.numbers)
         if self.shape.bits == 4:
             products_of_codes -= _HALF_STEPS_4 * rounded.numbers.sum(axis=1, dtype=np.int32)[:, None]
         estimates = products_of_codes.astype(np.float32)
@@ -152,9 +154,6 @@ class Coder:
                 in_units /= self.shape.scale
         return in_units
 
-    def _numbers(self, codes: Codes) -> npt.NDArray[np.int8]:
-        return codes.view(np.int8) if self.shape.bits == 8 else _unpacked(codes, self.shape.dimension)
-
 
 def trained(shape: IndexShape, sample: Matrix) -> Coder:
     """A coder whose centroids fit a sample of vectors: the rows of a matrix of the column's element type.
@@ -162,7 +161,7 @@ def trained(shape: IndexShape, sample: Matrix) -> Coder:
     `shape.clusters` are found, or as many as there are rows; the shape of the coder has the number, and the scale of
     the vectors.
     """
-    shape = _scaled(shape, sample)
+    shape = replace(shape, scale=1.0 if shape.metric == "cosine" else scale_of(sample))
     prepared = prepared_vectors(shape, sample)
     centroids = found_centroids(prepared, shape.clusters, shape.seed)
     return Coder(replace(shape, clusters=len(centroids)), centroids)
@@ -184,14 +183,16 @@ def prepared_vectors(shape: IndexShape, vectors: Matrix) -> Floats:
     return np.concatenate(parts)
 
 
-def _scaled(shape: IndexShape, sample: Matrix) -> IndexShape:
-    """The shape with a scale, a power of two, by which vectors of the sample get lengths around one."""
-    if shape.metric == "cosine":
-        return replace(shape, scale=1.0)
+def scale_of(sample: Matrix) -> float:
+    """A power of two by which the vectors of a sample get lengths around one.
+
+    >>> scale_of(np.float64([[3, 4], [0, 0]]))
+    0.25
+    """
     sizes = row_lengths(np.asarray(sample, np.float64))
     sizes = sizes[(sizes > 0) & (sizes < np.inf)]
     exponent = -int(np.floor(np.log2(np.median(sizes)))) if len(sizes) else 0
-    return replace(shape, scale=2.0 ** max(-_LARGEST_EXPONENT, min(_LARGEST_EXPONENT, exponent)))
+    return 2.0 ** max(-_LARGEST_EXPONENT, min(_LARGEST_EXPONENT, exponent))
 
 
 @lru_cache(maxsize=8)
@@ -213,8 +214,8 @@ def dots(codes: npt.NDArray[np.int8], queries: npt.NDArray[np.int8]) -> npt.NDAr
         return native(codes, queries)
     if len(queries) >= _SEVERAL and codes.shape[1] <= _EXACT_DIMENSION:
         return products(queries.astype(np.float32), codes.astype(np.float32)).astype(np.float64)
-    each = [np.einsum("ij,j->i", codes, query) for query in queries.astype(np.int32)]
-    return np.array(each, np.float64).reshape(len(queries), len(codes))
+    products_of_queries = [np.einsum("ij,j->i", codes, query) for query in queries.astype(np.int32)]
+    return np.array(products_of_queries, np.float64).reshape(len(queries), len(codes))
 
 
 @lru_cache(maxsize=1)
@@ -227,15 +228,20 @@ def _native_dots() -> Callable[[npt.NDArray[np.int8], npt.NDArray[np.int8]], npt
     return lambda codes, queries: np.asarray(numkong.cdist(queries, codes, "dot"))
 
 
-def _packed(steps: Codes) -> Codes:
-    """Two numbers of 4 bits in each byte: an element of the first half with one of the second."""
+def pack_halves(steps: Codes) -> Codes:
+    """Two numbers of 4 bits in each byte: an element of the first half of a row with one of the second.
+
+    >>> pack_halves(np.uint8([[1, 2, 3]])).tolist(), unpack_halves(np.uint8([[49, 2]]), 3).tolist()
+    ([[49, 2]], [[1, 2, 3]])
+    """
     half = -(-steps.shape[1] // 2)
     codes = steps[:, :half].copy()
     codes[:, : steps.shape[1] - half] |= steps[:, half:] << 4
     return codes
 
 
-def _unpacked(codes: Codes, dimension: int) -> npt.NDArray[np.int8]:
+def unpack_halves(codes: Codes, dimension: int) -> npt.NDArray[np.int8]:
+    """The numbers of 4 bits in the bytes of codes, a row for each code."""
     half = codes.shape[1]
     steps = np.empty((len(codes), dimension), np.uint8)
     np.bitwise_and(codes, 15, out=steps[:, :half])

@@ -74,7 +74,7 @@ class Entries:
 
     `hashes` are those of `row_hashes`; `groups` the numbers of file groups in the list of the layer; `rows` the
     positions in the base file, `NO_ROW` where none is recorded. `vectors` are the exact vectors of some entries, and
-    `vector_rows` tells their rows in this matrix: -1 for an entry without.
+    `vector_rows` tells their rows in this matrix, in ascending order: -1 for an entry without.
     """
 
     coded: Coded
@@ -114,15 +114,20 @@ class Entries:
 
     def slice(self, start: int, end: int) -> Entries:
         """The entries of a range of rows; their columns are not copied."""
-        some = slice(start, end)
+        part = slice(start, end)
+        vectors, vector_rows = self.vectors, self.vector_rows[part]
+        if len(vectors):
+            exact = vector_rows[vector_rows >= 0]
+            first, last = (int(exact[0]), int(exact[-1]) + 1) if len(exact) else (0, 0)
+            vectors, vector_rows = vectors[first:last], np.where(vector_rows >= 0, vector_rows - first, -1)
         return Entries(
-            self.coded.take(some),
-            self.hashes[some],
-            self.groups[some],
-            self.rows[some],
+            self.coded.take(part),
+            self.hashes[part],
+            self.groups[part],
+            self.rows[part],
             self.keys.slice(start, end - start),
-            self.vectors,
-            self.vector_rows[some],
+            vectors,
+            vector_rows,
         )
 
     @staticmethod

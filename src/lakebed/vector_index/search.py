@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -122,22 +122,13 @@ class _Cluster:
     def nbytes(self) -> int:
         return self.entries.nbytes + self.is_uncertain.nbytes
 
-
-def _joined(parts: Sequence[_Cluster]) -> _Cluster:
-    """The entries of one cluster from several blocks."""
-    if len(parts) == 1:
-        return parts[0]
-    entries = Entries.together([part.entries for part in parts])
-    return _Cluster(entries, np.concatenate([part.is_uncertain for part in parts]))
-
-
-def _ranges(clusters: npt.NDArray[Any], numbers: Numbers) -> list[tuple[int, int, int]]:
-    """Those of some clusters that a block has: the number of each, and where its entries begin and end."""
-    starts = np.searchsorted(clusters, numbers, side="left").tolist()
-    ends = np.searchsorted(clusters, numbers, side="right").tolist()
-    return [
-        (number, start, end) for number, start, end in zip(numbers.tolist(), starts, ends, strict=True) if end > start
-    ]
+    @staticmethod
+    def together(parts: Sequence[_Cluster]) -> _Cluster:
+        """The entries of one cluster from several blocks."""
+        if len(parts) == 1:
+            return parts[0]
+        entries = Entries.together([part.entries for part in parts])
+        return _Cluster(entries, np.concatenate([part.is_uncertain for part in parts]))
 
 
 class _Hits:
@@ -164,49 +155,53 @@ class _Hits:
         if not len(coded):
             return
         self._clusters[number] = cluster
-        some = self._rounded.take(queries)
-        distances = self._coder.distances(number, self._queries[queries], some, coded)
-        places = (np.arange(len(coded)) if rows is None else rows) + (number << _ROW_BITS)
+        rounded = self._rounded.take(queries)
+        distances = self._coder.distances(number, self._queries[queries], rounded, coded)
+        positions = (np.arange(len(coded)) if rows is None else rows) + (number << _ROW_BITS)
         for query, of_query in zip(queries.tolist(), distances, strict=True):
             if len(self._parts) > 1 and len(of_query) > self._count:  # of a batch only the nearest rows stay in memory
                 near = np.argpartition(of_query, self._count - 1)[: self._count]
-                self._parts[query].append((of_query[near], places[near]))
+                self._parts[query].append((of_query[near], positions[near]))
             else:
-                self._parts[query].append((of_query, places))
+                self._parts[query].append((of_query, positions))
 
     def candidates(self) -> Candidates:
         """The nearest rows of each query."""
-        queries, distances, places = [np.empty(0, np.int64)], [np.empty(0, np.float32)], [np.empty(0, np.int64)]
+        queries, distances, positions = [np.empty(0, np.int64)], [np.empty(0, np.float32)], [np.empty(0, np.int64)]
         for query, parts in enumerate(self._parts):
             if parts:
                 of_query = np.concatenate([part for part, _ in parts])
-                of_places = np.concatenate([part for _, part in parts])
+                of_positions = np.concatenate([part for _, part in parts])
                 if len(of_query) > self._count:
                     near = np.argpartition(of_query, self._count - 1)[: self._count]
-                    of_query, of_places = of_query[near], of_places[near]
+                    of_query, of_positions = of_query[near], of_positions[near]
                 queries.append(np.full(len(of_query), query))
                 distances.append(of_query)
-                places.append(of_places)
-        return self._gathered(np.concatenate(queries), np.concatenate(distances), np.concatenate(places))
+                positions.append(of_positions)
+        return self._gathered(np.concatenate(queries), np.concatenate(distances), np.concatenate(positions))
 
-    def _gathered(self, queries: Numbers, distances: Floats, places: Numbers) -> Candidates:
-        by_place = np.argsort(places, kind="stable")
-        clusters = places[by_place] >> _ROW_BITS
+    def _gathered(self, queries: Numbers, distances: Floats, positions: Numbers) -> Candidates:
+        by_position = np.argsort(positions, kind="stable")
+        clusters = positions[by_position] >> _ROW_BITS
         numbers, starts = np.unique(clusters, return_index=True)
         parts: list[Entries] = []
         uncertain: list[Flags] = [np.empty(0, np.bool_)]
-        for number, rows in zip(numbers.tolist(), np.split(places[by_place] & _ROW_MASK, starts[1:]), strict=False):
+        for number, rows in zip(
+            numbers.tolist(), np.split(positions[by_position] & _ROW_MASK, starts[1:]), strict=False
+        ):
             cluster = self._clusters[number]
             parts.append(cluster.entries.take(rows))
             uncertain.append(cluster.is_uncertain[rows])
         entries = Entries.together(parts) if parts else no_entries(self._coder.shape)
-        # now the entries are in the order of `by_place`: bring the columns of the queries into it, then all into theirs
-        queries, distances = queries[by_place], distances[by_place]
+        # the entries are in the order of `by_position`: first bring the queries into it, then all into theirs
+        queries, distances = queries[by_position], distances[by_position]
         order = np.lexsort((distances, queries))
-        # a key that was inserted twice has rows in two file groups
-        parts_of_row = [queries[order], entries.hashes[order].view(np.int64), entries.groups[order].astype(np.int64)]
-        _, first = np.unique(np.stack(parts_of_row), axis=1, return_index=True)
-        order = order[np.sort(first)]
+        # of several entries of one row the nearest stays; a key that was inserted twice has rows in two file groups
+        hashes = entries.hashes ^ entries.groups.astype(np.uint64)
+        by_hash = order[np.lexsort((hashes[order], queries[order]))]
+        is_again = (np.diff(hashes[by_hash]) == 0) & (np.diff(queries[by_hash]) == 0)
+        if is_again.any():
+            order = order[~np.isin(order, by_hash[1:][is_again])]
         entries = entries.take(order)
         return Candidates(
             queries[order],
@@ -268,9 +263,9 @@ class LayeredIndex:
         names = pc.binary_join_element_wise(partitions, ids, "\0").dictionary_encode()
         numbers = as_numpy(names.indices).astype(np.int64)
         _, first = np.unique(numbers, return_index=True)
-        places = pa.array(first)
+        positions = pa.array(first)
         ends = np.cumsum([len(groups) for groups in heads])
-        return Groups(partitions.take(places), ids.take(places)), np.split(numbers, ends[:-1])
+        return Groups(partitions.take(positions), ids.take(positions)), np.split(numbers, ends[:-1])
 
     @cached_property
     def _replaced(self) -> _Newest:
@@ -321,9 +316,9 @@ class LayeredIndex:
         numbers, starts = np.unique(pairs[1], return_index=True)
         ends = np.append(starts[1:], pairs.shape[1])
         for first in range(0, len(numbers), _CLUSTERS_TOGETHER):
-            some = slice(first, first + _CLUSTERS_TOGETHER)
-            clusters = self._clusters(numbers[some])
-            for number, start, end in zip(numbers[some].tolist(), starts[some], ends[some], strict=True):
+            part = slice(first, first + _CLUSTERS_TOGETHER)
+            clusters = self._clusters(numbers[part])
+            for number, start, end in zip(numbers[part].tolist(), starts[part], ends[part], strict=True):
                 if number in clusters:
                     hits.look(number, clusters[number], pairs[0, start:end])
 
@@ -348,11 +343,12 @@ class LayeredIndex:
             blocks = layer.head.blocks_of(numbers)
             for data in layer.blocks(blocks) if blocks else ():
                 entries = Entries.from_bytes(data, self._coder.shape)
-                for number, start, end in _ranges(entries.coded.clusters, numbers):
-                    is_all = end - start == len(entries)
-                    some = entries if is_all else entries.take(np.arange(start, end))
-                    parts[number].append(self._counting(some, of_layer))
-        return {number: _joined(of_cluster) for number, of_cluster in parts.items() if of_cluster}
+                starts = np.searchsorted(entries.coded.clusters, numbers, side="left").tolist()
+                ends = np.searchsorted(entries.coded.clusters, numbers, side="right").tolist()
+                for number, start, end in zip(parts, starts, ends, strict=True):
+                    if end > start:
+                        parts[number].append(self._counting(entries.slice(start, end), of_layer))
+        return {number: _Cluster.together(of_cluster) for number, of_cluster in parts.items() if of_cluster}
 
     def _counting(self, entries: Entries, number: int) -> _Cluster:
         """The entries of a layer that no later layer changed."""

@@ -14,7 +14,9 @@ def normal(rows: int, size: int) -> np.ndarray:
     return RANDOM.normal(size=(rows, size)).astype(np.float32)
 
 
-@pytest.mark.parametrize("shape", [(0, 3, 5), (1, 1, 1), (7, 200, 1000), (4097, 33, 129), (10, 65_537, 9), (300, 768, 70)])
+@pytest.mark.parametrize(
+    "shape", [(0, 3, 5), (1, 1, 1), (7, 200, 1000), (4097, 33, 129), (10, 65_537, 9), (300, 768, 70)]
+)
 def test_products_of_small_matrices_are_those_of_the_large_ones(shape: tuple[int, int, int]) -> None:
     left, right = normal(shape[0], shape[1]), normal(shape[2], shape[1])
     expected = left.astype(np.float64) @ right.astype(np.float64).T
@@ -75,13 +77,20 @@ def test_centroids_come_back_from_records_of_a_megabyte() -> None:
 def test_the_bytes_are_those_of_earlier_releases() -> None:
     (record,) = Centroids(np.array([[1, -2]], np.float32)).to_records()
     assert record.hex() == (
-        "4c56494301021e00000041aa50e67936ad97" "02030000000702000000" "000000000100000002000000" "0000803f000000c0"
+        "4c56494301021e00000041aa50e67936ad97020300000007020000000000000001000000020000000000803f000000c0"
     )
 
 
 def test_records_that_are_missing_or_damaged_are_an_error_by_name() -> None:
     records = Centroids(normal(5000, 128)).to_records()
-    for damaged in ([], records[1:], records[:-1], records[::-1], [*records, records[0]], [records[0][:-1], *records[1:]]):
+    for damaged in (
+        [],
+        records[1:],
+        records[:-1],
+        records[::-1],
+        [*records, records[0]],
+        [records[0][:-1], *records[1:]],
+    ):
         with pytest.raises(CorruptFile, match=r"centroids"):
             Centroids.from_records(damaged)
 

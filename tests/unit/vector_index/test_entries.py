@@ -33,7 +33,10 @@ def same(left: Entries, right: Entries) -> bool:
         (left.groups, right.groups),
         (left.rows, right.rows),
         (left.vector_rows >= 0, right.vector_rows >= 0),
-        (left.vectors[left.vector_rows[left.vector_rows >= 0]], right.vectors[right.vector_rows[right.vector_rows >= 0]]),
+        (
+            left.vectors[left.vector_rows[left.vector_rows >= 0]],
+            right.vectors[right.vector_rows[right.vector_rows >= 0]],
+        ),
     )
     return left.keys.equals(right.keys) and all(np.array_equal(a, b) for a, b in columns)
 

@@ -89,7 +89,9 @@ def test_several_parts_are_one_layer() -> None:
     entries = entries_in(coder, {0: 100, 1: 70, 5: 300})
     whole, in_parts = [], []
     write_layer([entries], GROUPS, None, whole.append)
-    write_layer([entries.slice(0, 200), entries.slice(200, 200), entries.slice(200, 470)], GROUPS, None, in_parts.append)
+    write_layer(
+        [entries.slice(0, 200), entries.slice(200, 200), entries.slice(200, 470)], GROUPS, None, in_parts.append
+    )
     assert whole == in_parts
 
 

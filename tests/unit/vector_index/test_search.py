@@ -48,7 +48,7 @@ def test_all_clusters_and_all_rows_are_what_brute_force_finds(metric: Any, bits:
         assert sorted(rows.tolist()) == list(range(500))
         exact = exact_distances(VECTORS[rows], query, metric)
         assert (np.diff(found.distances[of_query]) >= 0).all()
-        assert np.abs(found.distances[of_query] - exact).max() <= {8: 0.03, 4: 0.5}[bits] * np.abs(exact).max()
+        assert np.abs(found.distances[of_query] - exact).max() <= {8: 0.05, 4: 0.5}[bits] * np.abs(exact).max()
     assert found.keys.to_pylist() == [f"k{row}" for row in found.rows]
     assert (found.hashes == hashes_of(found.keys.to_pylist())).all()
     assert not found.is_uncertain.any()
@@ -131,7 +131,10 @@ def test_a_row_that_may_have_changed_comes_once_and_is_uncertain() -> None:
 def test_a_deleted_partition_takes_all_earlier_entries_of_its_file_groups() -> None:
     coder = small_coder(VECTORS)
     groups = Groups(pa.array(["p", "q", "p"]), pa.array(["a", "b", "c"]))
-    rows = [replace(written(VECTORS[n :: 3], KEYS[n::3], path), groups=np.full(len(KEYS[n::3]), n)) for n, path in enumerate("pqp")]
+    rows = [
+        replace(written(VECTORS[n::3], KEYS[n::3], path), groups=np.full(len(KEYS[n::3]), n))
+        for n, path in enumerate("pqp")
+    ]
     again = replace(written(VECTORS[:2], ["k0", "new"], "p"), groups=np.array([1, 0]))
     overwritten = memory_layer(
         coder,
@@ -191,7 +194,9 @@ def test_rows_of_allowed_file_groups_are_found() -> None:
 def test_exact_vectors_come_with_the_candidates_that_have_one() -> None:
     coder, base = base_index()
     logged = written(QUERIES[:3], ["k1", "k2", "k3"], is_exact=np.array([True, False, True]))
-    index = LayeredIndex(coder, [base, memory_layer(coder, "1", logged, changes=Changes(hashes_of(["k1", "k2", "k3"])))])
+    index = LayeredIndex(
+        coder, [base, memory_layer(coder, "1", logged, changes=Changes(hashes_of(["k1", "k2", "k3"])))]
+    )
     found = index.search(QUERIES, 20, 12)
     exact = {"k1": QUERIES[0].tolist(), "k3": QUERIES[2].tolist()}
     seen = set()
@@ -250,7 +255,9 @@ def test_a_fold_writes_the_locations_that_its_caller_gives() -> None:
 
     blocks: list[bytes] = []
     head = LayeredIndex(coder, [base]).fold(blocks.append, relocate)
-    found = LayeredIndex(coder, [Layer("0", head, lambda numbers: [blocks[n] for n in numbers])]).search(QUERIES[:1], 600, 12)
+    found = LayeredIndex(coder, [Layer("0", head, lambda numbers: [blocks[n] for n in numbers])]).search(
+        QUERIES[:1], 600, 12
+    )
     assert found.rows.tolist() == [int(key[1:]) + 1000 for key in found.keys.to_pylist()]
 
 
