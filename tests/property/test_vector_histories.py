@@ -54,7 +54,7 @@ OPTIONS = {
 _numbers = itertools.count()
 
 
-def told(row: dict[str, Any]) -> tuple[Any, ...]:
+def identity(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["id"], row["city"], row["v"], round(row["_hudi_distance"], 9)
 
 
@@ -122,7 +122,7 @@ class VectorHistory:
         assert every["_hudi_distance"].to_pylist() == pytest.approx(exact["_hudi_distance"].to_pylist(), abs=1e-12)
         few = table.search(query, k, "emb", self.metric, as_of=as_of, probes=1, rerank=k).to_arrow()
         whole = table.search(query, 1000, "emb", self.metric, as_of=as_of, exact=True).to_arrow()
-        assert Counter(map(told, few.to_pylist())) <= Counter(map(told, whole.to_pylist()))
+        assert Counter(map(identity, few.to_pylist())) <= Counter(map(identity, whole.to_pylist()))
         assert len(few) == len(exact)
 
     def table(self) -> lakebed.Table:

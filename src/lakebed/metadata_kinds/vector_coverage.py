@@ -77,13 +77,13 @@ def coverage(snapshot: Snapshot, base: Witness, layers: Mapping[str, Witness]) -
     that are not in the view do not count."""
     if not all(map(snapshot.is_visible, base.instants)):
         return Coverage(reason="it was built later than this view, or from commits that were taken back")
-    shown = {of: witness for of, witness in layers.items() if snapshot.is_visible(instant_of_layer(of))}
+    visible = {of: witness for of, witness in layers.items() if snapshot.is_visible(instant_of_layer(of))}
     covered = {
         *base.instants,
-        *map(instant_of_layer, shown),
-        *(time for witness in shown.values() for time in witness.instants),
+        *map(instant_of_layer, visible),
+        *(time for witness in visible.values() for time in witness.instants),
     }
-    horizon = max([base.horizon, *(witness.horizon for witness in shown.values())])
+    horizon = max([base.horizon, *(witness.horizon for witness in visible.values())])
     timeline = snapshot.timeline
     if (timeline.start or "") > horizon:
         return Coverage(reason="commits that it may not cover are archived")

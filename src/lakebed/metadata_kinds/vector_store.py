@@ -123,8 +123,8 @@ class StoredIndex:
     @once
     def witnesses(self) -> Mapping[str, Witness]:
         """The witnesses of layers, by the instant of the commit, for a repair with its number."""
-        found = self._beginning_with(_WITNESSES)
-        return {key.removeprefix(_WITNESSES): Witness.of(data) for key, data in found.items()}
+        stored = self._beginning_with(_WITNESSES)
+        return {key.removeprefix(_WITNESSES): Witness.of(data) for key, data in stored.items()}
 
     def coverage(self, snapshot: Snapshot) -> Coverage:
         """What the index covers of a view."""
@@ -134,22 +134,22 @@ class StoredIndex:
         """The index as of a view: the layer of the build, and those of commits that are in the view and not in the
         build."""
         heads, built = self._heads, {*self.base.instants}
-        shown = tuple(
+        names = tuple(
             of for of in heads if of == BUILD or (of not in built and snapshot.is_visible(instant_of_layer(of)))
         )
-        if shown not in self._layered:
-            self._layered[shown] = LayeredIndex(
-                self.coder, [Layer(of, heads[of], partial(self._blocks, of)) for of in shown]
+        if names not in self._layered:
+            self._layered[names] = LayeredIndex(
+                self.coder, [Layer(of, heads[of], partial(self._blocks, of)) for of in names]
             )
-        return self._layered[shown]
+        return self._layered[names]
 
     @once
     def _heads(self) -> Mapping[str, LayerHead]:
         """The heads of the layers by name, in the order in which the layers count."""
-        found = self._beginning_with(_HEADS)
-        if _HEADS + BUILD not in found:
+        stored = self._beginning_with(_HEADS)
+        if _HEADS + BUILD not in stored:
             raise self._lost(_HEADS + BUILD)
-        return {key.removeprefix(_HEADS): LayerHead.from_bytes(found[key]) for key in sorted(found)}
+        return {key.removeprefix(_HEADS): LayerHead.from_bytes(stored[key]) for key in sorted(stored)}
 
     def name_of_repair(self, instant: str) -> str:
         """A name for a new layer of a repair after this instant."""
@@ -158,32 +158,32 @@ class StoredIndex:
 
     def _blocks(self, of: str, numbers: Sequence[int]) -> list[bytes]:
         keys = [_block_key(of, number) for number in numbers]
-        found = self._lookup(keys)
+        stored = self._lookup(keys)
         for key in keys:
-            if key not in found:
+            if key not in stored:
                 raise self._lost(key)
-        return [found[key] for key in keys]
+        return [stored[key] for key in keys]
 
     def _record(self, key: str) -> bytes:
-        found = self._lookup([key])
-        if key not in found:
+        stored = self._lookup([key])
+        if key not in stored:
             raise self._lost(key)
-        return found[key]
+        return stored[key]
 
     def _lookup(self, keys: Sequence[str]) -> dict[str, Any]:
-        return self._ours(self.metadata.lookup(self.partition, pa.array(keys, pa.string())))
+        return self._bytes_by_key(self.metadata.lookup(self.partition, pa.array(keys, pa.string())))
 
     def _beginning_with(self, prefix: str) -> dict[str, Any]:
-        return self._ours(self.metadata.beginning_with(self.partition, [prefix]))
+        return self._bytes_by_key(self.metadata.beginning_with(self.partition, [prefix]))
 
-    def _ours(self, rows: pa.Table | None) -> dict[str, Any]:
+    def _bytes_by_key(self, rows: pa.Table | None) -> dict[str, Any]:
         """The bytes of records by key."""
         if rows is None:
             return {}
-        is_ours: Any = pc.and_(pc.equal(rows["type"], RECORD_TYPE), pc.invert(rows["is_deleted"]))
-        ours: Any = rows.filter(is_ours)
-        keys = plain_strings(ours["key"]).cast(pa.string()).to_pylist()
-        values = (value for chunk in ours["bloom"].chunks for value in chunk)
+        is_of_index: Any = pc.and_(pc.equal(rows["type"], RECORD_TYPE), pc.invert(rows["is_deleted"]))
+        records: Any = rows.filter(is_of_index)
+        keys = plain_strings(records["key"]).cast(pa.string()).to_pylist()
+        values = (value for chunk in records["bloom"].chunks for value in chunk)
         return {key: memoryview(value.as_buffer()) for key, value in zip(keys, values, strict=True)}
 
     def _lost(self, key: str) -> CorruptFile:

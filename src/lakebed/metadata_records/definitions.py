@@ -18,12 +18,12 @@ from lakebed.timeline.bodies.encoding import pretty_json
 
 DEFINITIONS_PROPERTY = "hoodie.table.index.defs.path"
 DEFINITIONS_PATH = f"{HOODIE}/.index_defs/index.json"
-OWN_DEFINITIONS_PROPERTY = "lakebed.index_definitions"
+LOCAL_DEFINITIONS_PROPERTY = "lakebed.index_definitions"
 """The property with the definitions of indexes that Hudi does not have: its writers fail on a name in their file that
 they do not know."""
 VECTOR_KIND = "vector_index"
 """The type of a vector index."""
-_OWN_TYPES = (VECTOR_KIND,)
+_LOCAL_TYPES = (VECTOR_KIND,)
 _DEFINITIONS = "indexDefinitions"
 _FIRST_VERSION_WITH_VERSIONS = 9
 
@@ -54,18 +54,18 @@ def load_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDe
 
     Raises `CorruptFile`.
     """
-    own = config.properties.get(OWN_DEFINITIONS_PROPERTY)
-    return {**_in_file(storage, config), **(_own(own) if own else {})}
+    text = config.properties.get(LOCAL_DEFINITIONS_PROPERTY)
+    return {**_in_file(storage, config), **(_in_property(text) if text else {})}
 
 
-def _own(text: str) -> Mapping[str, IndexDefinition]:
+def _in_property(text: str) -> Mapping[str, IndexDefinition]:
     try:
-        return _parsed(text.encode(), OWN_DEFINITIONS_PROPERTY)
+        return _parsed(text.encode(), LOCAL_DEFINITIONS_PROPERTY)
     except (CorruptFile, ValueError, KeyError, TypeError, AttributeError) as cause:
         raise CorruptFile(
-            f"the property {OWN_DEFINITIONS_PROPERTY} holds no index definitions: {cause}",
+            f"the property {LOCAL_DEFINITIONS_PROPERTY} holds no index definitions: {cause}",
             hint="Drop and create the table's vector indexes again.",
-            context={"property": OWN_DEFINITIONS_PROPERTY},
+            context={"property": LOCAL_DEFINITIONS_PROPERTY},
         ) from cause
 
 
@@ -103,7 +103,7 @@ def _parsed(body: bytes, path: str) -> Mapping[str, IndexDefinition]:
 
 def dump_definitions(definitions: Iterable[IndexDefinition], table_version: int) -> bytes:
     """The file's content, laid out as Hudi's; versions are included from table version 9 on. Definitions of indexes
-    that Hudi does not have are left out: `own_definitions` are those.
+    that Hudi does not have are left out: `local_definitions` are those.
 
     >>> print(dump_definitions([IndexDefinition("record_index", "record_index")], 8).decode())
     {
@@ -118,15 +118,15 @@ def dump_definitions(definitions: Iterable[IndexDefinition], table_version: int)
       }
     }
     """
-    listed = (definition for definition in definitions if definition.type not in _OWN_TYPES)
+    listed = (definition for definition in definitions if definition.type not in _LOCAL_TYPES)
     return pretty_json({_DEFINITIONS: _entries(listed, table_version)}).encode()
 
 
-def own_definitions(definitions: Iterable[IndexDefinition], table_version: int) -> dict[str, str | None]:
+def local_definitions(definitions: Iterable[IndexDefinition], table_version: int) -> dict[str, str | None]:
     """The definitions of indexes that Hudi does not have, as a change of properties."""
-    entries = _entries((definition for definition in definitions if definition.type in _OWN_TYPES), table_version)
+    entries = _entries((definition for definition in definitions if definition.type in _LOCAL_TYPES), table_version)
     text = json.dumps({_DEFINITIONS: entries}, separators=(",", ":"), sort_keys=True) if entries else None
-    return {OWN_DEFINITIONS_PROPERTY: text}
+    return {LOCAL_DEFINITIONS_PROPERTY: text}
 
 
 def _entries(definitions: Iterable[IndexDefinition], table_version: int) -> dict[str, Any]:

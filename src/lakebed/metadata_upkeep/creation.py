@@ -19,11 +19,11 @@ from lakebed.metadata_kinds.registry import find_kind, kind_of
 from lakebed.metadata_records.definitions import (
     DEFINITIONS_PATH,
     DEFINITIONS_PROPERTY,
-    OWN_DEFINITIONS_PROPERTY,
+    LOCAL_DEFINITIONS_PROPERTY,
     IndexDefinition,
     dump_definitions,
     load_definitions,
-    own_definitions,
+    local_definitions,
 )
 from lakebed.metadata_records.group_files import (
     CREATION_TOKEN,
@@ -258,7 +258,7 @@ def define(store: MetadataStore, definitions: Sequence[IndexDefinition]) -> dict
     store.check_lock()
     store.data_storage.write(DEFINITIONS_PATH, dump_definitions(every, store.version))
     path = store.data_config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH
-    return {DEFINITIONS_PROPERTY: path, **own_definitions(every, store.version)}
+    return {DEFINITIONS_PROPERTY: path, **local_definitions(every, store.version)}
 
 
 def undefine(store: MetadataStore, names: set[str] | None) -> None:
@@ -268,8 +268,8 @@ def undefine(store: MetadataStore, names: set[str] | None) -> None:
     if len(remaining) < len(existing):
         store.check_lock()
         store.data_storage.write(DEFINITIONS_PATH, dump_definitions(remaining, store.version))
-        if store.data_config.properties.get(OWN_DEFINITIONS_PROPERTY):
-            _update(store, own_definitions(remaining, store.version))
+        if store.data_config.properties.get(LOCAL_DEFINITIONS_PROPERTY):
+            _update(store, local_definitions(remaining, store.version))
 
 
 def drop_unfinished(store: MetadataStore) -> None:

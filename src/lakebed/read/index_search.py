@@ -6,7 +6,7 @@ An answer holds rows of the view alone, with their exact distances. What is appr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,20 +19,26 @@ from lakebed.format.hashes import plain_strings
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.vector_definitions import vector_index_of
 from lakebed.metadata_kinds.vector_store import OpenedIndex, open_index, stored_index
-from lakebed.model import RECORD_KEY, FileGroupId
+from lakebed.model import RECORD_KEY, FileGroupId, FileSlice
 from lakebed.read.batches import row_readers
-from lakebed.read.candidates import PATH, CandidateRows
+from lakebed.read.keys import IndexedKeys
+from lakebed.read.lookup import KeySearch, LookupKeys
 from lakebed.schema.plain_arrow import as_numpy
+from lakebed.storage.parallel import parallel_map
 from lakebed.vector_index.entries import row_hashes
 from lakebed.vector_index.search import Allowed
 from lakebed.wording import count_text
 
 if TYPE_CHECKING:
+    from lakebed.read.batches import RowReader
     from lakebed.read.scan import Scan
     from lakebed.read.search import SearchOptions, SearchTask
+    from lakebed.slices.reader import SliceReader
+    from lakebed.slices.snapshot import Snapshot
 
 DISTANCE, QUERY_INDEX = "_hudi_distance", "_hudi_query_index"
 """The columns of a search, by Hudi's names: the distance, and in a batch the number of the query."""
+_PATH: Final = "_lakebed_path"
 # A search of fewer rows than this, which a condition leaves, compares all of them.
 MIN_ROWS: Final = 20_000
 # Rows that are read for each query: at least so many, or so many for each row of the answer.
@@ -40,6 +46,58 @@ _RERANK: Final = 50
 _RERANK_OF_K: Final = 5
 # A search that finds too few rows looks at so many times the clusters and rows.
 _WIDER: Final = 4
+
+
+@dataclass(frozen=True)
+class CandidateRows:
+    """Reads the rows of candidates from the file slices `readers` of a view, by the readers of a scan whose columns
+    begin with the record key."""
+
+    snapshot: Snapshot
+    slices: SliceReader
+    readers: Mapping[FileGroupId, tuple[FileSlice, RowReader]]
+    schema: pa.Schema
+    threads: int = 1
+
+    def read(self, candidates: pa.Table) -> pa.Table:
+        """The rows of the candidates (`key`, `partition`, `file_id`), with their partition path as the last column.
+
+        Rows that are not in the view, or do not fulfil the condition, are missing.
+        """
+        distinct = candidates.group_by(["partition", "file_id", "key"]).aggregate([])
+        ids = pa.array([file_slice.file_id for file_slice in self.snapshot.file_slices()], pa.string())
+        here = pc.is_in(distinct["file_id"], value_set=ids)
+        groups = dict(IndexedKeys(distinct.filter(here).combine_chunks()).groups)
+        elsewhere = distinct.filter(pc.invert(here))
+        if elsewhere.num_rows:
+            for group, keys in self._moved(elsewhere).items():
+                keys = pa.concat_arrays([*([groups[group]] if group in groups else []), keys]).unique()
+                groups[group] = keys.take(pc.sort_indices(keys))
+        jobs = [(*self.readers[group], keys) for group, keys in groups.items() if group in self.readers]
+        parts = parallel_map(lambda job: self._rows(*job), jobs, self.threads)
+        return pa.concat_tables([self._empty, *parts])
+
+    @property
+    def _empty(self) -> pa.Table:
+        return self.schema.append(pa.field(_PATH, pa.string())).empty_table()
+
+    def _rows(self, file_slice: FileSlice, reader: RowReader, keys: pa.Array) -> pa.Table:
+        batches = reader.rows_of_keys(self.slices, file_slice, keys, use_bloom=False)
+        table = pa.Table.from_batches(batches, self.schema)
+        return table.append_column(_PATH, pa.repeat(pa.scalar(file_slice.partition, pa.string()), table.num_rows))
+
+    def _moved(self, candidates: pa.Table) -> dict[FileGroupId, pa.Array]:
+        """The keys of candidates whose file group is not in the view, by the file groups that may have them now: a
+        clustering moves rows."""
+        lookup = LookupKeys(candidates["key"].combine_chunks(), candidates["partition"].combine_chunks())
+        search = KeySearch(self.snapshot, lookup, ())
+        moved: dict[FileGroupId, pa.Array] = {}
+        for file_slice in search.candidates.slices:
+            group = (file_slice.partition, file_slice.file_id)
+            keys = search.keys_in(file_slice) if group in self.readers else ()
+            if len(keys):
+                moved[group] = keys
+        return moved
 
 
 @dataclass
@@ -75,10 +133,10 @@ class IndexSearch:
         probes, rerank = self.probes, self.rerank
         while waiting:
             few: list[int] = []
-            found = self._candidates(waiting, probes, rerank)
-            rows = self.candidates.read(pa.concat_tables(found))
+            candidates = self._candidates(waiting, probes, rerank)
+            rows = self.candidates.read(pa.concat_tables(candidates))
             rows = rows.filter(rows[nearest.column].is_valid())
-            for query, named in zip(waiting, found, strict=True):
+            for query, named in zip(waiting, candidates, strict=True):
                 of_query = rows if len(waiting) == 1 else _named_rows(rows, named)
                 if len(of_query) < nearest.count and rerank < self.index.entries:
                     few.append(query)
@@ -94,16 +152,16 @@ class IndexSearch:
             groups = ~self.index.groups_among(pa.array([file_id for _, file_id in self.uncovered], pa.string()))
         allowed = None if groups is None and self.allowed is None else Allowed(self.allowed, groups)
         matrix = self.task.nearest.queries[list(queries)]
-        found = self.index.layered.search(matrix, rerank, probes, allowed)
+        candidates = self.index.layered.search(matrix, rerank, probes, allowed)
         self.effort.clusters = max(self.effort.clusters, min(probes, self.index.clusters))
-        self.effort.entries += len(found)
-        return self.index.named(found, len(queries))
+        self.effort.entries += len(candidates)
+        return self.index.named(candidates, len(queries))
 
     def _nearest(self, query: int, rows: pa.Table) -> pa.Table:
         """The nearest of these rows, with the columns of the result."""
         self.effort.rows += rows.num_rows
-        one = replace(self.task.nearest, queries=self.task.nearest.queries[query : query + 1])
-        (best,) = one.of_batches(iter(rows.select([one.column]).combine_chunks().to_batches()))
+        nearest = replace(self.task.nearest, queries=self.task.nearest.queries[query : query + 1])
+        (best,) = nearest.of_batches(iter(rows.select([nearest.column]).combine_chunks().to_batches()))
         return self._result(rows.take(pa.array(best.rows)), best.distances, query)
 
     def _result(self, rows: pa.Table, distances: npt.NDArray[np.float64], query: int) -> pa.Table:
@@ -189,9 +247,9 @@ def _allowed_rows(scan: Scan) -> npt.NDArray[np.uint64]:
 
 
 def _named_rows(rows: pa.Table, named: pa.Table) -> pa.Table:
-    """Those rows that the candidates of one query name."""
+    """The rows that the candidates of one query name."""
     return rows.filter(
-        pc.is_in(_pairs(rows[PATH], rows[RECORD_KEY]), value_set=_pairs(named["partition"], named["key"]))
+        pc.is_in(_pairs(rows[_PATH], rows[RECORD_KEY]), value_set=_pairs(named["partition"], named["key"]))
     )
 
 

@@ -325,8 +325,8 @@ class Search(Results):
         return None if self._options.exact else index_search(self._scan, self.task, self._options)
 
     def _read(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        found = self.task.rows() if self.by_index is None else self.by_index.rows()
-        return iter(found.to_batches())
+        rows = self.task.rows() if self.by_index is None else self.by_index.rows()
+        return iter(rows.to_batches())
 
     def _storage(self) -> Storage:
         return self._scan.snapshot.storage

@@ -45,7 +45,7 @@ from lakebed.metadata_records.definitions import (
     IndexName,
     dump_definitions,
     load_definitions,
-    own_definitions,
+    local_definitions,
 )
 from lakebed.metadata_records.layout import COLUMN_STATS, EXPRESSION_INDEX, FILES, GroupSizing, secondary_index_name
 from lakebed.metadata_upkeep.build_jobs import build_by_job, can_build, is_large
@@ -209,7 +209,7 @@ def _define(snapshot: Snapshot, definition: IndexDefinition, lock_is_held: Calla
     definitions = load_definitions(storage, config)
     every = {**definitions, definition.name: definition}.values()
     storage.write(DEFINITIONS_PATH, dump_definitions(every, config.version))
-    changes = own_definitions(every, config.version)
+    changes = local_definitions(every, config.version)
     if not config.properties.get(DEFINITIONS_PROPERTY):
         changes |= {DEFINITIONS_PROPERTY: DEFINITIONS_PATH}
     if any(config.properties.get(key) != value for key, value in changes.items()):

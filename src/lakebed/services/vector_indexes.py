@@ -103,12 +103,12 @@ def measured_recall(storage: Storage, name: str, queries: int, k: int) -> Recall
         return Recall(index.partition, 1.0, 0, k)
     matrix = np.asarray(vector_matrix(sample), np.float64)
 
-    def found(*, exact: bool) -> pa.Table:
+    def searched(*, exact: bool) -> pa.Table:
         options = SearchOptions(k, index.column, index.metric, exact=exact)
         return Search(scan, matrix, options).to_arrow()
 
     # rows as far away as the last one are as good
-    nearest, by_index = found(exact=True), found(exact=False)
+    nearest, by_index = searched(exact=True), searched(exact=False)
     shares: list[float] = []
     for query in range(len(matrix)):
         right = _distances(nearest, query)

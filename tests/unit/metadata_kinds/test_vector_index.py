@@ -215,9 +215,9 @@ def test_an_erased_row_leaves_no_code() -> None:
     assert snapshot.metadata is not None
     keys: list[str] = []
 
-    def collect(some: Any) -> Any:
-        keys.extend(some.keys.to_pylist())
-        return some
+    def collect(folded: Any) -> Any:
+        keys.extend(folded.keys.to_pylist())
+        return folded
 
     StoredIndex(snapshot.metadata, INDEX).layered(snapshot).fold(lambda data: None, collect)
     assert "k002" in keys
