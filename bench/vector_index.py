@@ -85,17 +85,16 @@ def layer(coder: Coder, instant: str, vectors: np.ndarray, rows: np.ndarray, ste
     """A layer with these vectors under these row numbers, and its bytes."""
     keys = pa.array(np.char.add("key", np.char.zfill(rows.astype("U9"), 9)))
     hashes = row_hashes(keys, "")
-    parts = [
+    parts = (
         coded_entries(
             coder, WrittenRows(vectors[some], keys[some], hashes[some], np.zeros(len(vectors[some]), int), rows[some])
         )
         for some in (slice(start, start + step) for start in range(0, len(rows), step))
-    ]
+    )
     blocks: list[bytes] = []
     head = write_layer(parts, GROUPS, Changes(replaced=hashes) if instant else None, blocks.append)
-    return Layer(instant, head, lambda numbers: [blocks[n] for n in numbers]), sum(map(len, blocks)) + len(
-        head.to_bytes()
-    )
+    size = sum(map(len, blocks)) + len(head.to_bytes())
+    return Layer(instant, head, lambda numbers: [blocks[n] for n in numbers]), size
 
 
 def lakebed_figures(base: np.ndarray, queries: np.ndarray, bits: int) -> None:
@@ -110,6 +109,10 @@ def lakebed_figures(base: np.ndarray, queries: np.ndarray, bits: int) -> None:
         f" {size / len(base):.0f} bytes a vector"
     )
     index = LayeredIndex(coder, [built])
+    before = time.process_time()
+    for query in queries[:20]:
+        index.search(query[None], 50, 16)
+    print(f"  the first 20 queries: {1000 * (time.process_time() - before) / 20:.1f} ms each")
     truth = nearest(base, queries)
 
     def ask(index: LayeredIndex, vectors: np.ndarray, count: int, probes: int, allowed: Allowed | None = None) -> Any:

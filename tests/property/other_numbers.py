@@ -6,7 +6,11 @@ OTHERS: dict[str, dict[str, str]] = {
     "a number of a file format, or of a type": {
         "engine.arrow_data": "_NANOS_A_MICRO",
         "format.footer_cache": "_SURROGATES",
-        "read.search": "_MIN_SQUARES _MAX_SQUARES",
+        "vector_index.codes": "_MAX_ELEMENT _MAX_EXPONENT",
+        "vector_index.entries": "NO_ROW",
+        "vector_index.frame": "_TEXTS",
+        "vector_index.lengths": "_MIN_SQUARES _MAX_SQUARES",
+        "vector_index.search": "_ROW_BITS _ROW_MASK",
         "schema.logical_types": "_MAX_BYTES",
         "ingestion.avro_messages": "_LAST_BYTE",
         "wording": "_DATE_DIGITS _MILLIS_DIGITS",
@@ -346,6 +350,12 @@ OTHERS: dict[str, dict[str, str]] = {
         "handles.bulk_writer": "MAX_PREPARED",
         "operations.pipeline": "MAX_LOCKED_BYTES MAX_LOCKED_GROUPS",
         "policies.compaction": "LIGHT_LOG_BYTES",
+        "vector_index.centroids": "_ONE_THREAD _STACKED_ELEMENTS _BLOCK_ROWS _RECORD_BYTES _ROUNDS",
+        "vector_index.codes": "_BLOCK_ROWS _SEVERAL _EXACT_DIMENSION",
+        "vector_index.entries": "_NARROW",
+        "vector_index.layers": "MAX_BLOCK_ENTRIES SHARED_BLOCK_ENTRIES",
+        "vector_index.search": "CACHE_BYTES MAX_NEW_SHARE MAX_SKEW _CLUSTERS_TOGETHER _COMPARED _FILTER_BITS",
+        "vector_index.shape": "_SAMPLE_ROWS",
     },
 }
 # Comparisons with a number that has no name: the range of a type, a number of a format, what is shown, an estimate.

@@ -45,7 +45,7 @@ def memory_layer(
     parts = [rows] if isinstance(rows, WrittenRows) else rows
     blocks: list[bytes] = []
     groups = groups or Groups(pa.array([""]), pa.array(["group"]))
-    head = write_layer([coded_entries(coder, part) for part in parts], groups, changes, blocks.append)
+    head = write_layer((coded_entries(coder, part) for part in parts), groups, changes, blocks.append)
     head = LayerHead.from_bytes(head.to_bytes())
     return Layer(instant, head, lambda numbers: [blocks[number] for number in numbers])
 

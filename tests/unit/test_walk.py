@@ -35,13 +35,13 @@ GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
     ("mor", "upsert"): (105, 64, 837),
-    ("mor", "get"): (87, 40, 618),
-    ("mor", "get again"): (63, 28, 381),
+    ("mor", "get"): (87, 40, 619),
+    ("mor", "get again"): (63, 28, 382),
     ("mor", "scan"): (70, 33, 518),
     ("mor", "scan where"): (83, 46, 647),
     ("mor", "compact"): (122, 69, 1055),
-    ("cow", "upsert"): (129, 72, 1099),
-    ("cow", "get"): (73, 33, 472),
+    ("cow", "upsert"): (129, 72, 1100),
+    ("cow", "get"): (73, 33, 473),
     ("cow", "scan"): (54, 26, 343),
 }
 # Parts of the function that they stand in: from Python 3.12 on the interpreter takes them so, too.

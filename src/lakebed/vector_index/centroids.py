@@ -7,8 +7,7 @@ they wait for each other and cost several times the processor.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -55,14 +54,15 @@ class Centroids:
     """The centre of each cluster, as the rows of a matrix of vectors that `Coder.prepared` returned."""
 
     matrix: Floats
+    half_squares: Floats = field(init=False, repr=False)
+    """Half of the square of the length of each centroid."""
+
+    def __post_init__(self) -> None:
+        squares = np.einsum("ij,ij->i", self.matrix, self.matrix)
+        object.__setattr__(self, "half_squares", squares * np.float32(0.5))
 
     def __len__(self) -> int:
         return len(self.matrix)
-
-    @cached_property
-    def half_squares(self) -> Floats:
-        """Half of the square of the length of each centroid."""
-        return np.einsum("ij,ij->i", self.matrix, self.matrix) * np.float32(0.5)
 
     def nearest(self, vectors: Floats) -> Numbers:
         """The number of the cluster whose centroid is nearest to each vector."""

@@ -8,23 +8,23 @@ factor that makes it right along the residual. The rotation spreads what is in f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from lakebed.vector_index.centroids import Centroids, Floats, found_centroids, products, random_words
+from lakebed.vector_index.centroids import Centroids, Floats, Numbers, found_centroids, products, random_words
 from lakebed.vector_index.lengths import row_lengths, unit_vectors
 from lakebed.vector_index.shape import IndexShape
 
 Codes = npt.NDArray[np.uint8]
 Matrix = npt.NDArray[Any]
-_LARGEST_8, _HALF_STEPS_4 = np.float32(127), np.float32(7.5)
+_MAX_NUMBER, _HALF_STEPS_4 = np.float32(127), np.float32(7.5)
 # Elements of a scaled vector are cut to these, so that their squares have numbers of 32 bits.
-_LARGEST_ELEMENT: Final = 1e12
-_LARGEST_EXPONENT: Final = 1000
+_MAX_ELEMENT: Final = 1e12
+_MAX_EXPONENT: Final = 1000
 _BLOCK_ROWS: Final = 1 << 12
 # So many queries are compared with a cluster by one product of matrices, of numbers that have no more than 24 bits.
 _SEVERAL: Final = 4
@@ -34,7 +34,7 @@ _EXACT_DIMENSION: Final = 1040
 @dataclass(frozen=True, eq=False)
 class Coded:
     """Vectors as codes: the cluster of each, the bytes of its code (a row of a matrix), its factor, and for the metric
-    l2 the square of the length of its residual, else no norms."""
+    l2 a norm: the square of its distance from the middle of all centroids, less that of its centroid."""
 
     clusters: npt.NDArray[np.integer[Any]]
     codes: Codes
@@ -64,7 +64,7 @@ class Coded:
 
 @dataclass(frozen=True, eq=False)
 class RoundedQueries:
-    """Prepared queries as whole numbers of 8 bits: an element is its number times the step of its query."""
+    """Queries as whole numbers of 8 bits: an element is its number times the step of its query."""
 
     numbers: npt.NDArray[np.int8]
     steps: Floats
@@ -73,8 +73,8 @@ class RoundedQueries:
     def of(cls, queries: Floats) -> RoundedQueries:
         largest = np.abs(queries).max(axis=1, initial=0)
         largest[largest == 0] = 1
-        numbers = np.rint(queries * (_LARGEST_8 / largest)[:, None]).astype(np.int8)
-        return cls(numbers, largest / _LARGEST_8)
+        numbers = np.rint(queries * (_MAX_NUMBER / largest)[:, None]).astype(np.int8)
+        return cls(numbers, largest / _MAX_NUMBER)
 
     def take(self, rows: Any) -> RoundedQueries:
         """The queries with these row numbers."""
@@ -87,6 +87,13 @@ class Coder:
 
     shape: IndexShape
     centroids: Centroids
+    _middle: Floats = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # what the metric l2 takes off all vectors, so that their products are small
+        is_l2 = self.shape.metric == "l2"
+        middle = self.centroids.matrix.mean(axis=0) if is_l2 else np.zeros(self.shape.dimension, np.float32)
+        object.__setattr__(self, "_middle", middle)
 
     def encode(self, vectors: Matrix) -> Coded:
         """The codes of vectors, which are the rows of a matrix of the column's element type."""
@@ -100,7 +107,7 @@ class Coder:
         largest = np.abs(residuals).max(axis=1, initial=0)[:, None]
         largest[largest == 0] = 1
         if self.shape.bits == 8:
-            numbers = np.rint(residuals * (_LARGEST_8 / largest))
+            numbers = np.rint(residuals * (_MAX_NUMBER / largest))
             codes = numbers.astype(np.int8).view(np.uint8)
         else:
             steps = np.clip(np.floor(residuals * (_HALF_STEPS_4 / largest)) + 8, 0, 15).astype(np.uint8)
@@ -109,7 +116,9 @@ class Coder:
         squares = np.einsum("ij,ij->i", residuals, residuals)
         shares = np.einsum("ij,ij->i", residuals, numbers)
         factors = np.divide(squares, shares, out=np.zeros(len(squares), np.float32), where=shares > 0)
-        norms = squares if self.shape.metric == "l2" else np.empty(0, np.float32)
+        norms = np.empty(0, np.float32)
+        if self.shape.metric == "l2":
+            norms = squares + 2 * np.einsum("ij,ij->i", residuals, self.centroids.matrix[clusters] - self._middle)
         return Coded(clusters, codes, factors, norms)
 
     def prepared(self, queries: Matrix) -> Floats:
@@ -121,30 +130,33 @@ class Coder:
         near = products(queries, self.centroids.matrix)
         return near if self.shape.metric == "dot_product" else near - self.centroids.half_squares
 
-    def distances(self, cluster: int, queries: Floats, rounded: RoundedQueries, coded: Coded) -> Floats:
-        """The estimated distances of prepared queries to vectors of one cluster: a row for each query, a column for
-        each vector. `rounded` are the queries, which the metric l2 does not use: it compares the differences of the
-        queries from the centroid."""
-        centre = self.centroids.matrix[cluster]
-        if self.shape.metric == "l2":
-            queries = queries - centre
-            rounded = RoundedQueries.of(queries)
-        codes = coded.codes
+    def rounded(self, queries: Floats) -> RoundedQueries:
+        """Prepared queries as whole numbers, for `distances`."""
+        return RoundedQueries.of(queries - self._middle)
+
+    def distances(
+        self, clusters: Numbers, counts: Numbers, queries: Floats, rounded: RoundedQueries, coded: Coded
+    ) -> Floats:
+        """The estimated distances of prepared queries to vectors: a row for each query, a column for each vector. The
+        first vectors, as many as the first of `counts`, are in the first of `clusters`, and so on."""
+        codes, centres = coded.codes, self.centroids.matrix[clusters]
         numbers = codes.view(np.int8) if self.shape.bits == 8 else unpack_halves(codes, self.shape.dimension)
-        products_of_codes = dots(numbers, rounded.numbers)
+        estimates = dots(numbers, rounded.numbers)
         if self.shape.bits == 4:
-            products_of_codes -= _HALF_STEPS_4 * rounded.numbers.sum(axis=1, dtype=np.int32)[:, None]
-        estimates = products_of_codes.astype(np.float32)
+            estimates -= _HALF_STEPS_4 * rounded.numbers.sum(axis=1, dtype=np.int32)[:, None]
+        estimates = estimates.astype(np.float32)
         estimates *= coded.factors
-        estimates *= rounded.steps[:, None]
         if self.shape.metric == "l2":
-            estimates *= -2
+            apart = queries[:, None] - centres
+            estimates *= -2 * rounded.steps[:, None]
             estimates += coded.norms
-            estimates += np.einsum("ij,ij->i", queries, queries)[:, None]
+            estimates += np.repeat(np.einsum("ijk,ijk->ij", apart, apart), counts, axis=1)
             np.maximum(estimates, 0, out=estimates)
             return np.sqrt(estimates, out=estimates)
-        estimates += np.einsum("ij,j->i", queries, centre)[:, None]
-        return np.subtract(self.shape.metric == "cosine", estimates, out=estimates)
+        estimates *= -rounded.steps[:, None]
+        starts = np.float32(self.shape.metric == "cosine") - np.einsum("ik,jk->ij", queries, centres)
+        estimates += np.repeat(starts, counts, axis=1)
+        return estimates
 
     def in_units(self, distances: Floats) -> npt.NDArray[np.float64]:
         """Estimated distances in the units of the vectors, which have not been scaled."""
@@ -178,7 +190,7 @@ def prepared_vectors(shape: IndexShape, vectors: Matrix) -> Floats:
             block = unit_vectors(block)
         else:
             with np.errstate(over="ignore"):
-                block = np.clip(block * shape.scale, -_LARGEST_ELEMENT, _LARGEST_ELEMENT)
+                block = np.clip(block * shape.scale, -_MAX_ELEMENT, _MAX_ELEMENT)
         parts.append(products(block.astype(np.float32), turned))
     return np.concatenate(parts)
 
@@ -192,7 +204,7 @@ def scale_of(sample: Matrix) -> float:
     sizes = row_lengths(np.asarray(sample, np.float64))
     sizes = sizes[(sizes > 0) & (sizes < np.inf)]
     exponent = -int(np.floor(np.log2(np.median(sizes)))) if len(sizes) else 0
-    return 2.0 ** max(-_LARGEST_EXPONENT, min(_LARGEST_EXPONENT, exponent))
+    return 2.0 ** max(-_MAX_EXPONENT, min(_MAX_EXPONENT, exponent))
 
 
 @lru_cache(maxsize=8)

@@ -100,8 +100,8 @@ class Entries:
         vectors, vector_rows = self.vectors, self.vector_rows[rows]
         if len(vectors):
             exact = vector_rows >= 0
-            vectors = vectors[vector_rows[exact]]
-            vector_rows = _vector_rows(exact)
+            vectors = self.exact_vectors(rows)
+            vector_rows = vector_positions(exact)
         return Entries(
             self.coded.take(rows),
             self.hashes[rows],
@@ -111,6 +111,11 @@ class Entries:
             vectors,
             vector_rows,
         )
+
+    def exact_vectors(self, rows: Numbers) -> npt.NDArray[Any]:
+        """The exact vectors of those of these entries that have one, in their order."""
+        exact = self.vector_rows[rows]
+        return self.vectors[exact[exact >= 0]]
 
     def slice(self, start: int, end: int) -> Entries:
         """The entries of a range of rows; their columns are not copied."""
@@ -192,30 +197,25 @@ class Entries:
                 context={"column": shape.column},
             )
         coded = Coded(np.broadcast_to(clusters, count), codes.reshape(count, width), factors, norms)
-        vector_rows = _vector_rows(exact != 0) if of_vectors else np.full(count, -1)
+        vector_rows = vector_positions(exact != 0) if of_vectors else np.full(count, -1)
         if not len(rows):
             rows = np.full(count, NO_ROW, np.uint32)
         matrix = vectors.reshape(-1, shape.dimension).astype(ELEMENTS[shape.element], copy=False)
         return cls(coded, hashes, groups, rows, keys, matrix, vector_rows)
 
 
-def _vector_rows(is_exact: npt.NDArray[np.bool_]) -> Numbers:
-    """The rows of entries in the matrix of those with exact vectors, -1 for the others."""
+def vector_positions(is_exact: npt.NDArray[np.bool_]) -> Numbers:
+    """The rows of entries in a matrix of the exact vectors of those that have one, -1 for the others.
+
+    >>> vector_positions(np.array([True, False, True])).tolist()
+    [0, -1, 1]
+    """
     return np.where(is_exact, np.cumsum(is_exact) - 1, -1)
 
 
 def code_bytes(shape: IndexShape) -> int:
     """The bytes of a code."""
     return shape.dimension if shape.bits == 8 else -(-shape.dimension // 2)
-
-
-def no_entries(shape: IndexShape) -> Entries:
-    """No entries of an index."""
-    floats, numbers = np.empty(0, np.float32), np.empty(0, np.int64)
-    coded = Coded(numbers, np.empty((0, code_bytes(shape)), np.uint8), floats, floats)
-    vectors = np.empty((0, shape.dimension), ELEMENTS[shape.element])
-    rows, keys = np.empty(0, np.uint32), pa.array([], pa.string())
-    return Entries(coded, np.empty(0, np.uint64), numbers, rows, keys, vectors, numbers)
 
 
 def coded_entries(coder: Coder, written: WrittenRows) -> Entries:
@@ -230,5 +230,5 @@ def coded_entries(coder: Coder, written: WrittenRows) -> Entries:
         np.where(rows >= 0, rows, NO_ROW).astype(np.uint32),
         plain_strings(written.keys).cast(pa.string()),
         written.vectors[exact],
-        _vector_rows(exact),
+        vector_positions(exact),
     )

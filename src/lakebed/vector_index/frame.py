@@ -25,7 +25,7 @@ _COLUMN: Final = struct.Struct("<BI")
 _TYPES: Final = ("u1", "<u2", "<u4", "<u8", "i1", "<i4", "<i8", "<f4", "<f8")
 # The type of a column of texts: their lengths are columns of the first, second or third type of numbers.
 _TEXTS: Final = 128
-_WIDEST: Final = (0xFF, 0xFFFF, 0xFFFFFFFF)
+_MAX_LENGTHS: Final = (0xFF, 0xFFFF, 0xFFFFFFFF)
 _REBUILD: Final = "Build the vector index again: drop it, and create it with the same name."
 
 
@@ -60,7 +60,7 @@ def pack(kind: Kind, columns: Sequence[Column]) -> bytes:
             data, offsets = value_buffer(column)
             lengths = np.diff(offsets)
             longest = int(lengths.max(initial=0))
-            width = next(n for n, limit in enumerate(_WIDEST) if longest <= limit)
+            width = next(n for n, limit in enumerate(_MAX_LENGTHS) if longest <= limit)
             directory.append(_COLUMN.pack(_TEXTS + width, len(column)))
             parts += [lengths.astype(_TYPES[width]).tobytes(), data[offsets[0] : offsets[-1]].tobytes()]
     body = b"".join([*directory, *parts])

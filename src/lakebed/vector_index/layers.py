@@ -6,7 +6,7 @@ of its row among those that it changed, or its partition path among those that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -172,26 +172,29 @@ class BlockWriter:
 
 
 def write_layer(
-    parts: Sequence[Entries], groups: Groups, changes: Changes | None, write: Callable[[bytes], object]
+    parts: Iterable[Entries], groups: Groups, changes: Changes | None, write: Callable[[bytes], object]
 ) -> LayerHead:
     """Write entries in any order as the blocks of one layer; its head. A commit has one part, a build one for each
-    batch of rows."""
+    batch of rows: where these come from a generator, the entries are in memory once."""
+    ordered = [part.take(np.argsort(part.coded.clusters, kind="stable")) for part in parts if len(part)]
     writer = BlockWriter(write)
-    parts = [part for part in parts if len(part)]
-    if parts:
-        entries = Entries.together(parts)
-        order = np.argsort(entries.coded.clusters, kind="stable")
-        for start, end in _cluster_ranges(entries.coded.clusters[order]):
-            writer.add(entries.take(order[start:end]))
+    for first, end in _cluster_ranges([part.coded.clusters for part in ordered]):
+        bounds = [np.searchsorted(part.coded.clusters, [first, end]).tolist() for part in ordered]
+        entries = Entries.together([part.slice(*of_part) for part, of_part in zip(ordered, bounds, strict=True)])
+        writer.add(entries.take(np.argsort(entries.coded.clusters, kind="stable")) if len(ordered) > 1 else entries)
     return writer.finish(groups, changes)
 
 
-def _cluster_ranges(clusters: npt.NDArray[Any]) -> list[tuple[int, int]]:
-    """Ranges of whole clusters, of some thousand entries where clusters are small."""
-    ends = np.append(np.flatnonzero(np.diff(clusters)) + 1, len(clusters))
-    ranges, start = [], 0
-    while start < len(clusters):
-        end = int(ends[np.searchsorted(ends, min(start + MAX_BLOCK_ENTRIES, len(clusters)))])
-        ranges.append((start, end))
-        start = end
+def _cluster_ranges(of_parts: Sequence[npt.NDArray[Any]]) -> list[tuple[int, int]]:
+    """Ranges of clusters, the end not included, each with some thousand entries of all parts."""
+    size = max((int(clusters[-1]) + 1 for clusters in of_parts), default=0)
+    counts = np.zeros(size, np.int64)
+    for clusters in of_parts:
+        counts += np.bincount(clusters, minlength=size)
+    ends, ranges, first = np.cumsum(counts), [], 0
+    while first < size:
+        before = int(ends[first - 1]) if first else 0
+        end = min(int(np.searchsorted(ends, before + MAX_BLOCK_ENTRIES)) + 1, size)
+        ranges.append((first, end))
+        first = end
     return ranges

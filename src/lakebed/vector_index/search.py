@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.row_addresses import Hashes
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, one_array
 from lakebed.vector_index.centroids import Floats, Numbers
-from lakebed.vector_index.codes import Coder, Matrix, RoundedQueries
-from lakebed.vector_index.entries import NO_ROW, Entries, no_entries
+from lakebed.vector_index.codes import Coded, Coder, Matrix
+from lakebed.vector_index.entries import NO_ROW, Entries, vector_positions
 from lakebed.vector_index.layers import BlockWriter, Changes, Groups, Layer, LayerHead
+from lakebed.vector_index.shape import ELEMENTS
 
 Flags = npt.NDArray[np.bool_]
 CACHE_BYTES: Final = 256 << 20
@@ -30,6 +31,8 @@ MAX_SKEW: Final = 8
 MAX_NEW_SHARE: Final = 0.3
 _CLUSTERS_TOGETHER: Final = 64
 _FILTER_BITS: Final = 20
+# So many allowed rows are compared for each candidate under a condition.
+_COMPARED: Final = 16
 # A row is named by the number of its cluster and its row among the entries of the cluster.
 _ROW_BITS: Final = 32
 _ROW_MASK: Final = (1 << _ROW_BITS) - 1
@@ -131,13 +134,18 @@ class _Cluster:
         return _Cluster(entries, np.concatenate([part.is_uncertain for part in parts]))
 
 
+def _least(distances: Floats, count: int) -> Numbers:
+    """The positions of the least distances, in any order."""
+    return np.argpartition(distances, count - 1)[:count] if count < len(distances) else np.arange(len(distances))
+
+
 class _Hits:
     """The rows that a search has come to, with their estimated distances, for each of some prepared queries."""
 
     def __init__(self, coder: Coder, queries: Floats, count: int, allowed: Allowed | None) -> None:
         self._coder = coder
         self._queries = queries
-        self._rounded = RoundedQueries.of(queries)
+        self._rounded = coder.rounded(queries)
         self._count = count
         self._allowed = allowed
         self._clusters: dict[int, _Cluster] = {}
@@ -145,25 +153,27 @@ class _Hits:
         self.numbers = np.zeros(len(queries), np.int64)
         """How many rows each query has been compared with."""
 
-    def look(self, number: int, cluster: _Cluster, queries: Numbers) -> None:
-        """Compare some queries, by their numbers, with the entries of a cluster."""
-        coded = cluster.entries.coded
-        rows = None if self._allowed is None else self._allowed.rows(cluster.entries)
-        if rows is not None:
-            coded = coded.take(rows)
-        self.numbers[queries] += len(coded)
-        if not len(coded):
+    def look(self, clusters: dict[int, _Cluster], queries: Numbers) -> None:
+        """Compare some queries, by their numbers, with the entries of clusters."""
+        coded = [cluster.entries.coded for cluster in clusters.values()]
+        if self._allowed is None:
+            rows = None
+        else:
+            rows = [self._allowed.rows(cluster.entries) for cluster in clusters.values()]
+            coded = [part.take(of_cluster) for part, of_cluster in zip(coded, rows, strict=True)]
+        counts = np.array([len(part) for part in coded])
+        ends, numbers = np.cumsum(counts), np.array(list(clusters))
+        self.numbers[queries] += ends[-1]
+        if not ends[-1]:
             return
-        self._clusters[number] = cluster
-        rounded = self._rounded.take(queries)
-        distances = self._coder.distances(number, self._queries[queries], rounded, coded)
-        positions = (np.arange(len(coded)) if rows is None else rows) + (number << _ROW_BITS)
+        self._clusters.update(clusters)
+        rounded, prepared = self._rounded.take(queries), self._queries[queries]
+        distances = self._coder.distances(numbers, counts, prepared, rounded, Coded.together(coded))
         for query, of_query in zip(queries.tolist(), distances, strict=True):
-            if len(self._parts) > 1 and len(of_query) > self._count:  # of a batch only the nearest rows stay in memory
-                near = np.argpartition(of_query, self._count - 1)[: self._count]
-                self._parts[query].append((of_query[near], positions[near]))
-            else:
-                self._parts[query].append((of_query, positions))
+            near = _least(of_query, self._count)
+            at = np.searchsorted(ends, near, side="right")
+            of_entries = near - (ends - counts)[at] if rows is None else np.concatenate(rows)[near]
+            self._parts[query].append((of_query[near], (numbers[at] << _ROW_BITS) + of_entries))
 
     def candidates(self) -> Candidates:
         """The nearest rows of each query."""
@@ -172,48 +182,52 @@ class _Hits:
             if parts:
                 of_query = np.concatenate([part for part, _ in parts])
                 of_positions = np.concatenate([part for _, part in parts])
-                if len(of_query) > self._count:
-                    near = np.argpartition(of_query, self._count - 1)[: self._count]
-                    of_query, of_positions = of_query[near], of_positions[near]
-                queries.append(np.full(len(of_query), query))
-                distances.append(of_query)
-                positions.append(of_positions)
+                near = _least(of_query, self._count)
+                queries.append(np.full(len(near), query))
+                distances.append(of_query[near])
+                positions.append(of_positions[near])
         return self._gathered(np.concatenate(queries), np.concatenate(distances), np.concatenate(positions))
 
     def _gathered(self, queries: Numbers, distances: Floats, positions: Numbers) -> Candidates:
         by_position = np.argsort(positions, kind="stable")
         clusters = positions[by_position] >> _ROW_BITS
         numbers, starts = np.unique(clusters, return_index=True)
-        parts: list[Entries] = []
-        uncertain: list[Flags] = [np.empty(0, np.bool_)]
-        for number, rows in zip(
-            numbers.tolist(), np.split(positions[by_position] & _ROW_MASK, starts[1:]), strict=False
-        ):
-            cluster = self._clusters[number]
-            parts.append(cluster.entries.take(rows))
-            uncertain.append(cluster.is_uncertain[rows])
-        entries = Entries.together(parts) if parts else no_entries(self._coder.shape)
+        clusters = [self._clusters[number] for number in numbers.tolist()]
+        rows = np.split(positions[by_position] & _ROW_MASK, starts[1:])[: len(clusters)]
+        entries = [cluster.entries for cluster in clusters]
+        hashes = _picked([part.hashes for part in entries], rows, np.uint64)
+        exact_rows = _picked([part.vector_rows for part in entries], rows, np.int64)
         # the entries are in the order of `by_position`: first bring the queries into it, then all into theirs
         queries, distances = queries[by_position], distances[by_position]
         order = np.lexsort((distances, queries))
         # of several entries of one row the nearest stays; a key that was inserted twice has rows in two file groups
-        hashes = entries.hashes ^ entries.groups.astype(np.uint64)
-        by_hash = order[np.lexsort((hashes[order], queries[order]))]
-        is_again = (np.diff(hashes[by_hash]) == 0) & (np.diff(queries[by_hash]) == 0)
+        groups = _picked([part.groups for part in entries], rows, np.int64)
+        of_rows = hashes ^ groups.astype(np.uint64)
+        by_hash = order[np.lexsort((of_rows[order], queries[order]))]
+        is_again = (np.diff(of_rows[by_hash]) == 0) & (np.diff(queries[by_hash]) == 0)
         if is_again.any():
             order = order[~np.isin(order, by_hash[1:][is_again])]
-        entries = entries.take(order)
+        sizes = np.cumsum([0, *(len(part) for part in entries)])
+        in_keys = _picked([np.arange(start, end) for start, end in pairwise(sizes)], rows, np.int64)
+        keys = pa.chunked_array([part.keys for part in entries], pa.string())
+        positions_of_rows = _picked([part.rows for part in entries], rows, np.uint32)[order]
+        vectors = [part.exact_vectors(of) for part, of in zip(entries, rows, strict=True) if len(part.vectors)]
         return Candidates(
             queries[order],
             self._coder.in_units(distances[order]),
-            entries.hashes,
-            entries.groups.astype(np.int64),
-            np.where(entries.rows == NO_ROW, -1, entries.rows.astype(np.int64)),
-            entries.keys,
-            np.concatenate(uncertain)[order],
-            entries.vectors,
-            entries.vector_rows,
+            hashes[order],
+            groups[order],
+            np.where(positions_of_rows == NO_ROW, -1, positions_of_rows.astype(np.int64)),
+            one_array(keys.take(pa.array(in_keys[order]))),
+            _picked([cluster.is_uncertain for cluster in clusters], rows, np.bool_)[order],
+            np.concatenate([np.empty((0, self._coder.shape.dimension), ELEMENTS[self._coder.shape.element]), *vectors]),
+            vector_positions(exact_rows >= 0)[order],
         )
+
+
+def _picked(columns: Sequence[npt.NDArray[Any]], rows: Sequence[Numbers], kind: Any) -> npt.NDArray[Any]:
+    """Some rows of each of several columns, one after the other."""
+    return np.concatenate([np.empty(0, kind), *(part[of] for part, of in zip(columns, rows, strict=True))]).astype(kind)
 
 
 @dataclass(frozen=True)
@@ -234,6 +248,18 @@ class Statistics:
         return self.rows > 0 and (is_skewed or self.new_rows > MAX_NEW_SHARE * self.rows)
 
 
+def _numbered_groups(of_layers: Sequence[Groups]) -> tuple[Groups, list[Numbers]]:
+    """The file groups of all layers, and for each layer the number of each of its file groups among them."""
+    partitions = pa.concat_arrays([groups.partitions for groups in of_layers])
+    ids = pa.concat_arrays([groups.ids for groups in of_layers])
+    names = pc.binary_join_element_wise(partitions, ids, "\0").dictionary_encode()
+    numbers = as_numpy(names.indices).astype(np.int64)
+    _, first = np.unique(numbers, return_index=True)
+    positions = pa.array(first)
+    ends = np.cumsum([len(groups) for groups in of_layers])
+    return Groups(partitions.take(positions), ids.take(positions)), np.split(numbers, ends[:-1])
+
+
 class LayeredIndex:
     """A vector index as it is at one moment: the layer of a build or of a fold, and those of later commits in the order
     in which they count. Several threads may search it."""
@@ -243,40 +269,19 @@ class LayeredIndex:
         self._layers = tuple(layers)
         self._cache_bytes = cache_bytes
         self._cache = BoundedCache[_Cluster](cache_bytes)
+        heads = [layer.head for layer in self._layers]
+        self.groups, self._group_numbers = _numbered_groups([head.groups for head in heads])
+        """The file groups of all layers, each once."""
+        self._replaced = _Newest([head.changes.replaced for head in heads])
+        self._possible = _Newest([head.changes.possible for head in heads])
+        self._deleted_groups = self._deleted()
 
     def of_instants(self, instants: Collection[str]) -> LayeredIndex:
         """The index with its first layer, and of the later ones only those of these instants."""
         layers = [layer for number, layer in enumerate(self._layers) if not number or layer.instant in instants]
         return LayeredIndex(self._coder, layers, self._cache_bytes)
 
-    @cached_property
-    def groups(self) -> Groups:
-        """The file groups of all layers, each once."""
-        return self._numbered_groups[0]
-
-    @cached_property
-    def _numbered_groups(self) -> tuple[Groups, list[Numbers]]:
-        """The file groups of all layers, and for each layer the number of each of its file groups among them."""
-        heads = [layer.head.groups for layer in self._layers]
-        partitions = pa.concat_arrays([groups.partitions for groups in heads])
-        ids = pa.concat_arrays([groups.ids for groups in heads])
-        names = pc.binary_join_element_wise(partitions, ids, "\0").dictionary_encode()
-        numbers = as_numpy(names.indices).astype(np.int64)
-        _, first = np.unique(numbers, return_index=True)
-        positions = pa.array(first)
-        ends = np.cumsum([len(groups) for groups in heads])
-        return Groups(partitions.take(positions), ids.take(positions)), np.split(numbers, ends[:-1])
-
-    @cached_property
-    def _replaced(self) -> _Newest:
-        return _Newest([layer.head.changes.replaced for layer in self._layers])
-
-    @cached_property
-    def _possible(self) -> _Newest:
-        return _Newest([layer.head.changes.possible for layer in self._layers])
-
-    @cached_property
-    def _deleted_groups(self) -> Numbers:
+    def _deleted(self) -> Numbers:
         """For each file group the number of the newest layer that deleted its partition, -1 where none did."""
         newest = np.full(len(self.groups), -1)
         for number, layer in enumerate(self._layers):
@@ -287,7 +292,8 @@ class LayeredIndex:
 
     def search(self, queries: Matrix, count: int, probes: int, allowed: Allowed | None = None) -> Candidates:
         """The `count` rows with the least estimated distances to each query, of the `probes` clusters that are nearest
-        to it. Where these have fewer rows that count, further clusters are searched.
+        to it. Where these have fewer rows that count, further clusters are searched; under a condition until there are
+        16 allowed rows for each candidate, since its rows are few in each cluster.
 
         `queries` is a matrix with a row for each query.
         """
@@ -296,6 +302,7 @@ class LayeredIndex:
         near = self._coder.nearness(prepared)
         clusters = near.shape[1]
         probes = max(1, min(probes, clusters))
+        enough = count if allowed is None else _COMPARED * count
         is_open, is_done = np.arange(len(prepared)), np.zeros(near.shape, np.bool_)
         while len(is_open):
             if probes < clusters:
@@ -306,7 +313,7 @@ class LayeredIndex:
             pairs = pairs[:, ~is_done[pairs[0], pairs[1]]]
             is_done[pairs[0], pairs[1]] = True
             self._look(hits, pairs)
-            is_open = is_open[hits.numbers[is_open] < count] if probes < clusters else is_open[:0]
+            is_open = is_open[hits.numbers[is_open] < enough] if probes < clusters else is_open[:0]
             probes = min(2 * probes, clusters)
         return hits.candidates()
 
@@ -315,15 +322,19 @@ class LayeredIndex:
         pairs = pairs[:, np.argsort(pairs[1], kind="stable")]
         numbers, starts = np.unique(pairs[1], return_index=True)
         ends = np.append(starts[1:], pairs.shape[1])
+        is_one = len(np.unique(pairs[0])) == 1
         for first in range(0, len(numbers), _CLUSTERS_TOGETHER):
             part = slice(first, first + _CLUSTERS_TOGETHER)
             clusters = self._clusters(numbers[part])
+            if is_one and clusters:
+                hits.look(clusters, pairs[0, :1])
+                continue
             for number, start, end in zip(numbers[part].tolist(), starts[part], ends[part], strict=True):
                 if number in clusters:
-                    hits.look(number, clusters[number], pairs[0, start:end])
+                    hits.look({number: clusters[number]}, pairs[0, start:end])
 
     def _clusters(self, numbers: Numbers) -> dict[int, _Cluster]:
-        """Those of these clusters that have entries, by number."""
+        """The clusters with these numbers that have entries, by number."""
         clusters: dict[int, _Cluster] = {}
         missing: list[int] = []
         for number in numbers.tolist():
@@ -352,7 +363,7 @@ class LayeredIndex:
 
     def _counting(self, entries: Entries, number: int) -> _Cluster:
         """The entries of a layer that no later layer changed."""
-        groups = self._numbered_groups[1][number][entries.groups]
+        groups = self._group_numbers[number][entries.groups]
         is_dead = self._replaced.of(entries.hashes) > number
         is_dead |= self._deleted_groups[groups] > number
         entries = replace(entries, groups=groups)

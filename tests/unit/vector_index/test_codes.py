@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lakebed.vector_index import codes as module
-from lakebed.vector_index.codes import Coder, RoundedQueries, dots, prepared_vectors, rotation, trained
+from lakebed.vector_index.codes import Coder, dots, prepared_vectors, rotation, trained
 from lakebed.vector_index.shape import METRICS, IndexShape
 from support.vector_layers import exact_distances, small_coder
 
@@ -17,10 +17,12 @@ def estimated(coder: Coder, vectors: np.ndarray, queries: np.ndarray) -> np.ndar
     """The estimated distances of all vectors: a row for each query."""
     coded, prepared = coder.encode(vectors), coder.prepared(queries)
     result = np.empty((len(queries), len(vectors)))
-    for cluster in np.unique(coded.clusters):
-        rows = np.flatnonzero(coded.clusters == cluster)
-        near = coder.distances(int(cluster), prepared, RoundedQueries.of(prepared), coded.take(rows))
-        result[:, rows] = coder.in_units(near)
+    for several in (np.unique(coded.clusters)[:2], np.unique(coded.clusters)[2:]):
+        rows = [np.flatnonzero(coded.clusters == cluster) for cluster in several]
+        if rows:
+            counts, in_order = np.array(list(map(len, rows))), np.concatenate(rows)
+            near = coder.distances(several, counts, prepared, coder.rounded(prepared), coded.take(in_order))
+            result[:, in_order] = coder.in_units(near)
     return result
 
 

@@ -179,6 +179,22 @@ def test_only_allowed_rows_are_found_and_clusters_are_searched_until_there_are_e
     assert len(index.search(QUERIES, 10, 3, Allowed(hashes_of([])))) == 0
 
 
+def test_under_a_condition_clusters_are_searched_until_16_rows_a_candidate_are_compared() -> None:
+    coder, base = base_index()
+    reads: list[int] = []
+
+    def blocks(numbers: Sequence[int]) -> Sequence[bytes | memoryview]:
+        reads.append(len(numbers))
+        return base.blocks(numbers)
+
+    for count, is_wide in ((1, False), (30, True)):
+        reads.clear()
+        index = LayeredIndex(coder, [replace(base, blocks=blocks)])
+        found = index.search(VECTORS[:1], count, 1, Allowed(groups=np.array([True])))
+        assert len(found) == count
+        assert (len(reads) > 1) == is_wide
+
+
 def test_rows_of_allowed_file_groups_are_found() -> None:
     coder = small_coder(VECTORS)
     groups = Groups(pa.array(["p", "q", "p"]), pa.array(["a", "b", "c"]))
@@ -228,7 +244,7 @@ def test_a_cluster_in_memory_is_not_read_again_and_a_small_cache_reads_again() -
     assert len(reads) == 3 * before
 
 
-def test_a_fold_has_the_rows_that_count_and_searches_alike() -> None:
+def test_a_fold_has_the_rows_that_count_and_the_candidates_of_its_layers() -> None:
     coder, base = base_index()
     moved = written(QUERIES[:2], ["k7", "k20"], is_exact=np.ones(2, np.bool_))
     changes = Changes(replaced=hashes_of(["k7", "k8"]), possible=hashes_of(["k20", "k21", "gone"]))
