@@ -235,8 +235,8 @@ class IndexesView(View):
         'record_index'
         """
         expression = None
-        chosen = {METRIC: metric, CLUSTERS: clusters, BITS: bits, PROBES: probes}
-        vector_options = {key: value for key, value in chosen.items() if value is not None}
+        values = {METRIC: metric, CLUSTERS: clusters, BITS: bits, PROBES: probes}
+        vector_options = {key: value for key, value in values.items() if value is not None}
         if name == "vector" and column is not None:
             name, kind = column, VECTOR_KIND
         if vector_options and kind != VECTOR_KIND:

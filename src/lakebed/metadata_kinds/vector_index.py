@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds import bloom_filters
 from lakebed.metadata_kinds.base import (
@@ -30,11 +29,19 @@ from lakebed.metadata_kinds.base import (
     required,
 )
 from lakebed.metadata_kinds.routing import grouped
-from lakebed.metadata_kinds.stored import COMPARED, joined
+from lakebed.metadata_kinds.stored import COMPARED
 from lakebed.metadata_kinds.vector_coverage import Coverage, first_witness, witness_of
 from lakebed.metadata_kinds.vector_definitions import VectorIndex
 from lakebed.metadata_kinds.vector_rows import VectorRows, WrittenVectors, empty, vector_kind, vectors_of_slices
-from lakebed.metadata_kinds.vector_store import BUILD, IndexRecords, StoredIndex
+from lakebed.metadata_kinds.vector_store import (
+    BUILD,
+    COMMIT,
+    IndexRecords,
+    StoredIndex,
+    expected_rows,
+    indexed_rows,
+    lacking_commits,
+)
 from lakebed.metadata_records.definitions import IndexDefinition, IndexName, load_definitions
 from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing
 from lakebed.metadata_records.records import Records
@@ -56,10 +63,6 @@ MAX_BYTES = 1 << 30
 # The bytes of an entry without its code: factor, hash, group, position, key.
 _ENTRY_BYTES = 48
 _FIRST_VERSION = 8
-_COMMIT = "commit"
-"""The `entry` of a compared row that is a commit."""
-# Clusters whose centroids are as near as that to a vector may both be taken for the nearest one.
-_TIE = 1e-3
 
 
 class VectorIndexKind(PartitionKind):
@@ -172,20 +175,20 @@ class VectorIndexKind(PartitionKind):
         schema = table.snapshot.schema
         if column not in schema.names or not is_vector(schema.field(column).type):
             return COMPARED.empty_table()
-        return _expected_rows(table.snapshot, column, schema.field(column).type)
+        return expected_rows(table.snapshot, column, schema.field(column).type)
 
     def comparisons(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> Iterator[Comparison]:
-        lacking = _lacking_commits(StoredIndex(metadata, partition), table.snapshot)
+        lacking = lacking_commits(StoredIndex(metadata, partition), table.snapshot)
         yield Comparison(lacking, COMPARED.empty_table())
         yield Comparison(self.expected(partition, table), self.found(partition, metadata, table))
 
     def found(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
-        return _indexed_rows(StoredIndex(metadata, partition), table.snapshot)
+        return indexed_rows(StoredIndex(metadata, partition), table.snapshot)
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
         """A layer with the entries of these rows, and a witness of these commits."""
         stored, snapshot = _stored(partition, table), table.snapshot
-        is_commit = pc.equal(rows["entry"], _COMMIT)
+        is_commit = pc.equal(rows["entry"], COMMIT)
         instants, lost = rows.filter(is_commit)["key"].to_pylist(), rows.filter(pc.invert(is_commit))
         hashes = row_hashes(lost["key"].combine_chunks(), lost["entry"].combine_chunks())
         layer, shape = _LayerOfRows(stored.coder), stored.coder.shape
@@ -301,87 +304,6 @@ class _LayerOfRows:
 
 def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.empty(0, np.uint64), *parts])
-
-
-def _expected_rows(snapshot: Snapshot, column: str, kind: pa.DataType) -> pa.Table:
-    """A row for each row of the table with a vector."""
-    return joined([_compared(rows) for rows in _stored_rows(snapshot, column, kind)])
-
-
-def _lacking_commits(stored: StoredIndex, snapshot: Snapshot) -> pa.Table:
-    """A row for each commit that the index lacks. Raises `CorruptFile` for an index that must be built again."""
-    return _commits(_usable(stored, snapshot))
-
-
-def _indexed_rows(stored: StoredIndex, snapshot: Snapshot) -> pa.Table:
-    """The rows of the table with a vector for which the index has an entry in the cluster of the vector."""
-    _usable(stored, snapshot)
-    entries: list[npt.NDArray[np.uint64]] = [np.empty(0, np.uint64)]
-
-    def collect(folded: Entries) -> Entries:
-        entries.append(_marks(folded.hashes, folded.coded.clusters))
-        return folded
-
-    stored.layered(snapshot).fold(lambda data: None, collect)
-    marks = np.unique(np.concatenate(entries))
-    parts: list[pa.Table] = []
-    shape = stored.coder.shape
-    for rows in _stored_rows(snapshot, shape.column, vector_kind(shape)):
-        hashes = row_hashes(rows.keys, rows.partition)
-        is_there = np.zeros(len(hashes), np.bool_)
-        for clusters, is_near in _near_clusters(stored.coder, rows):
-            is_there |= np.isin(_marks(hashes, clusters), marks) & is_near
-        parts.append(_compared(rows).filter(pa.array(is_there)))
-    return joined(parts)
-
-
-def _usable(stored: StoredIndex, snapshot: Snapshot) -> list[str]:
-    """The commits that the index lacks. Raises `CorruptFile` for an index that must be built again."""
-    covered = stored.coverage(snapshot)
-    if covered.reason is not None:
-        raise CorruptFile(
-            f"the index {stored.partition} does not fit the table: {covered.reason}",
-            hint=f"Build it again: t.indexes.repair({stored.partition!r}).",
-            context={"index": stored.partition},
-        )
-    return [gap.instant for gap in covered.gaps]
-
-
-def _stored_rows(snapshot: Snapshot, column: str, kind: pa.DataType) -> Iterator[VectorRows]:
-    return vectors_of_slices(snapshot.reader, snapshot.file_slices(), None, column, kind)
-
-
-def _near_clusters(coder: Coder, rows: VectorRows) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]:
-    """The nearest cluster of each vector, then the second nearest, with flags of those that may be the nearest."""
-    prepared = coder.prepared(rows.vectors)
-    nearest = coder.centroids.nearest(prepared)
-    yield nearest, np.ones(len(nearest), np.bool_)
-    if len(coder.centroids) == 1:
-        return
-    near = prepared @ coder.centroids.matrix.T - coder.centroids.half_squares
-    at = np.arange(len(near))
-    best = near[at, nearest]
-    near[at, nearest] = -np.inf
-    second = near.argmax(axis=1)
-    yield second, best - near[at, second] <= _TIE * np.maximum(1, np.abs(best))
-
-
-def _marks(hashes: npt.NDArray[np.uint64], clusters: npt.NDArray[np.integer]) -> npt.NDArray[np.uint64]:
-    """A number of each row and its cluster."""
-    return hashes ^ (clusters.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
-
-
-def _compared(rows: VectorRows) -> pa.Table:
-    count = len(rows.keys)
-    keys, empty = rows.keys.cast(pa.string()), pa.repeat(pa.scalar(""), count)
-    return pa.Table.from_arrays([keys, pa.repeat(pa.scalar(rows.partition), count), keys, empty], schema=COMPARED)
-
-
-def _commits(instants: list[str]) -> pa.Table:
-    times = pa.array(instants, pa.string())
-    labels = pa.array([f"{_COMMIT} {time}" for time in instants], pa.string())
-    entries = pa.repeat(pa.scalar(_COMMIT), len(times))
-    return pa.Table.from_arrays([times, entries, labels, pa.repeat(pa.scalar(""), len(times))], schema=COMPARED)
 
 
 KIND = VectorIndexKind(VECTOR_INDEX, is_prefix=True, decode=bloom_filters.decode, build_position=80, describe=_describe)

@@ -122,11 +122,11 @@ def rows_of_instants(
     """The record key and the vector of the rows of a slice that these instants wrote, or (None) of all rows; without
     the column where the slice has none."""
     columns = [RECORD_KEY, column] if instants is None else [COMMIT_TIME, RECORD_KEY, column]
-    wanted = None if instants is None else pa.array(sorted(instants), pa.string())
+    requested = None if instants is None else pa.array(sorted(instants), pa.string())
     batch_rows = max(1, min(1 << 16, _BATCH_BYTES // vector_size(kind)))
     for batch in reader.read(file_slice, columns, batch_rows=batch_rows):
-        if wanted is not None:
-            batch = batch.filter(pc.is_in(plain_strings(batch.column(COMMIT_TIME)), value_set=wanted))
+        if requested is not None:
+            batch = batch.filter(pc.is_in(plain_strings(batch.column(COMMIT_TIME)), value_set=requested))
         if batch.num_rows:
             yield batch
 

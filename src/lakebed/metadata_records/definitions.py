@@ -55,7 +55,30 @@ def load_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDe
     Raises `CorruptFile`.
     """
     text = config.properties.get(LOCAL_DEFINITIONS_PROPERTY)
-    return {**_in_file(storage, config), **(_in_property(text) if text else {})}
+    local = dict(_in_property(text)) if text else {}
+    path = config.properties.get(DEFINITIONS_PROPERTY)
+    if not path:
+        return local
+    try:
+        body = storage.read(_relative(path))
+    except FileNotFoundError:
+        return local
+    except StorageError as cause:
+        if is_data_path(f"-/{_relative(path)}"):
+            raise
+        raise CorruptFile(
+            f"hoodie.properties has {DEFINITIONS_PROPERTY}={path}, which leads out of the table",
+            hint=f"Hudi keeps the index definitions in {DEFINITIONS_PATH}.",
+            context={"path": path},
+        ) from cause
+    try:
+        return {**_parsed(body, path), **local}
+    except (CorruptFile, ValueError, KeyError, TypeError, AttributeError) as cause:
+        raise CorruptFile(
+            f"{path} holds no index definitions: {cause}",
+            hint="Restore the file from a copy, or drop and create the table's indexes again.",
+            context={"path": path},
+        ) from cause
 
 
 def _in_property(text: str) -> Mapping[str, IndexDefinition]:
@@ -66,32 +89,6 @@ def _in_property(text: str) -> Mapping[str, IndexDefinition]:
             f"the property {LOCAL_DEFINITIONS_PROPERTY} holds no index definitions: {cause}",
             hint="Drop and create the table's vector indexes again.",
             context={"property": LOCAL_DEFINITIONS_PROPERTY},
-        ) from cause
-
-
-def _in_file(storage: Storage, config: TableConfig) -> dict[str, IndexDefinition]:
-    path = config.properties.get(DEFINITIONS_PROPERTY)
-    if not path:
-        return {}
-    try:
-        body = storage.read(_relative(path))
-    except FileNotFoundError:
-        return {}
-    except StorageError as cause:
-        if is_data_path(f"-/{_relative(path)}"):
-            raise
-        raise CorruptFile(
-            f"hoodie.properties has {DEFINITIONS_PROPERTY}={path}, which leads out of the table",
-            hint=f"Hudi keeps the index definitions in {DEFINITIONS_PATH}.",
-            context={"path": path},
-        ) from cause
-    try:
-        return dict(_parsed(body, path))
-    except (CorruptFile, ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise CorruptFile(
-            f"{path} holds no index definitions: {cause}",
-            hint="Restore the file from a copy, or drop and create the table's indexes again.",
-            context={"path": path},
         ) from cause
 
 

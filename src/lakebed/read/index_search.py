@@ -66,9 +66,9 @@ class CandidateRows:
         """
         distinct = candidates.group_by(["partition", "file_id", "key"]).aggregate([])
         ids = pa.array([file_slice.file_id for file_slice in self.snapshot.file_slices()], pa.string())
-        here = pc.is_in(distinct["file_id"], value_set=ids)
-        groups = dict(IndexedKeys(distinct.filter(here).combine_chunks()).groups)
-        elsewhere = distinct.filter(pc.invert(here))
+        is_in_view = pc.is_in(distinct["file_id"], value_set=ids)
+        groups = dict(IndexedKeys(distinct.filter(is_in_view).combine_chunks()).groups)
+        elsewhere = distinct.filter(pc.invert(is_in_view))
         if elsewhere.num_rows:
             for group, keys in self._moved(elsewhere).items():
                 keys = pa.concat_arrays([*([groups[group]] if group in groups else []), keys]).unique()
