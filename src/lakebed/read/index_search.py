@@ -128,7 +128,8 @@ class IndexSearch:
         """The nearest rows for each query, in ascending order of the distance."""
         self.effort = SearchEffort()
         nearest = self.task.nearest
-        parts = [self._exact_rows()] if self.uncovered else []
+        jobs = (job for job in self.task.jobs if (job.file_slice.partition, job.file_slice.file_id) in self.uncovered)
+        parts = [replace(self.task, jobs=tuple(jobs)).rows()] if self.uncovered else []
         waiting = list(range(len(nearest.queries)))
         probes, rerank = self.probes, self.rerank
         while waiting:
@@ -170,11 +171,6 @@ class IndexSearch:
             columns[QUERY_INDEX] = pa.array(np.full(len(distances), query, np.int64))
         arrays = [columns.get(f.name) if f.name in columns else rows[f.name] for f in self.task.schema]
         return pa.Table.from_arrays(arrays, schema=self.task.schema)
-
-    def _exact_rows(self) -> pa.Table:
-        """The nearest rows of the file groups that the index does not cover."""
-        jobs = (job for job in self.task.jobs if (job.file_slice.partition, job.file_slice.file_id) in self.uncovered)
-        return replace(self.task, jobs=tuple(jobs)).rows()
 
     def _merged(self, parts: Sequence[pa.Table]) -> pa.Table:
         """The nearest rows of all parts, query after query."""
