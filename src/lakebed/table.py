@@ -652,11 +652,17 @@ class Table:
         max_distance: float | None = None,
         columns: Sequence[str] | None = None,
         as_of: When | None = None,
+        exact: bool = False,
+        probes: int | None = None,
+        rerank: int | None = None,
     ) -> Search:
         """A lazy read of the `k` rows whose vectors are nearest to a vector, in ascending order of the distance.
 
-        The search is exact: it compares every row that fulfils `where`. `column` is the vector column (None: the only
-        one). The result has the table's columns but the vector, or `columns`, and `_hudi_distance`: of the metric
+        Where the table has a vector index for the column and the metric, the index names rows that may be near, and
+        these are compared: an answer has rows of the table as it is, with their exact distances, but may miss one.
+        `probes` is the number of clusters of the index that are looked at, `rerank` how many rows are compared. Without
+        an index, and with `exact`, every row that fulfils `where` is compared. `column` is the vector column (None: the
+        only one). The result has the table's columns but the vector, or `columns`, and `_hudi_distance`: of the metric
         "cosine" one minus the cosine, of "l2" the root of the sum of squares, of "dot_product" the negated product.
         Rows farther than `max_distance` and rows without a vector are left out. A matrix is a batch: the result has the
         nearest rows of each of its rows, with the number of the query in `_hudi_query_index`.
@@ -671,7 +677,7 @@ class Table:
         """
         from lakebed.read.search import Search, SearchOptions
 
-        options = SearchOptions(k, column, metric, max_distance, columns)
+        options = SearchOptions(k, column, metric, max_distance, columns, exact, probes, rerank)
         return Search(self.scan(where=where, as_of=as_of), vector, options)
 
     def dataset(self, as_of: When | None = None) -> TableDataset:

@@ -16,6 +16,8 @@ from lakebed.index.base import Index
 from lakebed.index.inference import adopt
 from lakebed.index.registry import index_of
 from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata_kinds.vector_definitions import BITS, CLUSTERS, METRIC, PROBES
+from lakebed.metadata_records.definitions import VECTOR_KIND
 from lakebed.metadata_upkeep.comparison import Verification
 from lakebed.metadata_upkeep.skew import reshard_index, shards, summed_up
 from lakebed.opened_table import OpenedTable
@@ -35,6 +37,7 @@ from lakebed.services.create_index import (
     index_plans,
     list_indexes,
 )
+from lakebed.services.vector_indexes import Recall, measured_recall, rebuild_index
 from lakebed.services.verify import repair, verify
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import View
@@ -197,6 +200,10 @@ class IndexesView(View):
         function: str | None = None,
         function_options: Mapping[str, object] | None = None,
         kind: str = "column_stats",
+        metric: str | None = None,
+        clusters: int | None = None,
+        bits: int | None = None,
+        probes: int | None = None,
         wait: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> IndexPlan | None:
@@ -215,6 +222,11 @@ class IndexesView(View):
         session's zone. `kind` "secondary_index" is a secondary index on the column with this name instead of that of
         its column.
 
+        With the name "vector", or with `kind` "vector_index" and a name, it is an index for searches of the vectors of
+        `column` by `metric` ("cosine", the default, "l2" or "dot_product"): `search` then compares the query with the
+        vectors near it. `clusters` is the number of groups of vectors (the default follows from the rows), `bits` the
+        size of each element of a code (8, or 4), `probes` the number of groups that a search looks at.
+
         With `wait` the index is built now, and writers wait for the table's lock meanwhile. Without it the plan is put
         on the timeline and returned (version 8 and 9): `build` builds it while writers continue, in a thread or another
         process, and so does `lakebed maintenance run`.
@@ -226,8 +238,18 @@ class IndexesView(View):
         'record_index'
         """
         expression = None
+        values = {METRIC: metric, CLUSTERS: clusters, BITS: bits, PROBES: probes}
+        vector_options = {key: value for key, value in values.items() if value is not None}
+        if name == "vector" and column is not None:
+            name, kind = column, VECTOR_KIND
+        if vector_options and kind != VECTOR_KIND:
+            raise InvalidOption(
+                f"an index {name!r} that is no vector index has {', '.join(vector_options)}",
+                hint="A vector index is made so: t.indexes.create('vector', column='emb').",
+            )
         if column is not None:
-            expression = Expression(column, function or "identity", dict(function_options or {}), kind)
+            index_options = {**(function_options or {}), **vector_options}
+            expression = Expression(column, function or "identity", index_options, kind)
         elif function is not None or function_options:
             raise InvalidOption(
                 f"an expression index {name!r} without a column", hint="Name the column of the function: column=."
@@ -279,6 +301,43 @@ class IndexesView(View):
         """
         settings = resolve_options(options).write
         self._opened.again(lambda: drop_index(self._storage, name, settings=settings))
+
+    def rebuild(self, name: str, *, options: Mapping[str, Any] | None = None) -> None:
+        """Build a vector index again, with clusters that fit the rows of today. `name` is that of its column, or a name
+        that `list` returns.
+
+        Writers wait for the table's lock meanwhile, and searches compare all rows. `lakebed maintenance run` does it
+        when it is due: when a cluster is 8 times as large as the mean, or 30 % of the rows came after the build. Raises
+        `InvalidOption` for another index.
+
+        >>> columns = pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))])
+        >>> texts = lakebed.create("memory://docs/rebuilt", columns, key="id")
+        >>> _ = texts.upsert({"id": [1, 2], "at": [[1.0, 0.0], [0.0, 1.0]]})
+        >>> texts.indexes.create("vector", column="at")
+        >>> texts.indexes.rebuild("at")
+        >>> texts.indexes.list()[-1].kind
+        'vector index'
+        """
+        settings = resolve_options(options).write
+        self._opened.again(lambda: rebuild_index(self._storage, name, settings=settings))
+
+    def recall(self, name: str, rows: int = 100, k: int = 10) -> Recall:
+        """The share of the `k` nearest rows that searches by a vector index find, on average over at most `rows` rows
+        of the table as queries. `name` is that of its column, or a name that `list` returns.
+
+        The table's vectors are read as a whole. Raises `InvalidOption` for another index.
+
+        >>> columns = pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))])
+        >>> texts = lakebed.create("memory://docs/recall", columns, key="id")
+        >>> _ = texts.upsert({"id": [1, 2], "at": [[1.0, 0.0], [0.0, 1.0]]})
+        >>> texts.indexes.create("vector", column="at")
+        >>> texts.indexes.recall("at").recall
+        1.0
+        """
+        for argument, value in (("rows", rows), ("k", k)):
+            if value < 1:
+                raise refused("recall", argument, value, "a whole number above 0")
+        return self._opened.again(lambda: measured_recall(self._storage, name, rows, k))
 
     def reshard(
         self, name: str, file_groups: int | Mapping[str, int], *, options: Mapping[str, Any] | None = None

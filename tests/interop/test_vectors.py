@@ -111,3 +111,41 @@ def test_real_hudi_reads_a_table_to_which_a_vector_was_added(oracle: HudiOracle,
     rows = oracle.read(table.uri, option={"hoodie.metadata.enable": "false", **conf}, conf=conf)
     stored = np.array(vector_of(1), "<f4").tobytes()
     assert dict(zip(rows["id"].to_pylist(), rows["emb"].to_pylist(), strict=True)) == {"a": None, "b": stored}
+
+
+@pytest.mark.parametrize("kind", ["mor", pytest.param("cow", marks=pytest.mark.rest)])
+def test_real_hudi_writes_and_compacts_a_table_with_a_vector_index(
+    kind: str, oracle: HudiOracle, tmp_path: Path
+) -> None:
+    table = vector_table(kind, str(tmp_path / "t"))
+    table.upsert(vector_rows(range(40, 70)))
+    table.indexes.create("vector", column="emb", metric="l2", clusters=5)
+    query = [3.0, 1.0, 2.0, 0.5]
+
+    def check(*, gaps: bool) -> None:
+        every = table.search(query, 20, metric="l2", probes=1000, rerank=1000)
+        assert "vector_index_emb" in str(every.explain())
+        assert ("exactly" in str(every.explain())) is gaps
+        exact = table.search(query, 20, metric="l2", exact=True).to_arrow()
+        assert every.to_arrow()["_hudi_distance"].to_pylist() == pytest.approx(exact["_hudi_distance"].to_pylist())
+        assert {row["id"] for row in every.to_arrow().to_pylist()} <= set(vectors(table))
+
+    check(gaps=False)
+    conf = {**CONF, "hoodie.metadata.enable": "true", "hoodie.metadata.compact.max.delta.commits": "2"}
+    for turn in range(3):
+        oracle.ask(
+            "sql",
+            table=table.uri,
+            conf=conf,
+            sql=[
+                f"update {{t}} set emb = {hudi_array(query)}, ts = {10 + turn} where id = 'k{turn + 1:03d}'",
+                f"insert into {{t}} values ('h{turn}', {hudi_array(vector_of(turn))}, 'n', 1, 'p0')",
+            ],
+        )
+        assert "vector_index_emb" in {index.name for index in table.indexes.list()}
+        check(gaps=True)
+        assert not table.indexes.verify("vector_index_emb").ok
+        table.upsert(vector_rows(range(100 + turn, 102 + turn)))
+        check(gaps=False)
+    assert table.indexes.verify("vector_index_emb").ok
+    assert hudi_vectors(oracle, table) == vectors(table)

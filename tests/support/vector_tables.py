@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import zipfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lakebed
+from lakebed.metadata_kinds import vector_index
+from lakebed.metadata_kinds.base import TableAction
+from lakebed.metadata_kinds.registry import register
+from lakebed.metadata_records.layout import VECTOR_INDEX
+from lakebed.metadata_records.records import Records
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "vectors"
 SCHEMA = pa.schema(
@@ -55,3 +62,21 @@ def vector_table(kind: str, uri: str = "", **given: Any) -> lakebed.Table:
     table = lakebed.create(uri or f"memory://vectors/{next(_numbers)}", SCHEMA, **words)
     table.upsert(vector_rows(range(40)))
     return table
+
+
+class _UnknownIndex(vector_index.VectorIndexKind):
+    """The kind of vector indexes as for a writer that does not know them."""
+
+    def records_of_action(self, partition: str, action: TableAction) -> Records | None:
+        return None
+
+
+@contextmanager
+def another_writer() -> Generator[None]:
+    """Commits within are those of a writer that does not know vector indexes."""
+    kind = vector_index.KIND
+    register(_UnknownIndex(VECTOR_INDEX, is_prefix=True, decode=kind.decode, build_position=kind.build_position))
+    try:
+        yield
+    finally:
+        register(kind)

@@ -161,6 +161,9 @@ def search(
     max_distance: Annotated[float | None, typer.Option(help="Leave out rows that are farther away.")] = None,
     columns: Columns = None,
     as_of: AsOf = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Compare all rows, without a vector index.")] = False,
+    probes: Annotated[int | None, typer.Option(metavar="N", min=1, help="Clusters of the index to look at.")] = None,
+    rerank: Annotated[int | None, typer.Option(metavar="N", min=1, help="Rows to compare for each query.")] = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
@@ -176,6 +179,9 @@ def search(
             max_distance=max_distance,
             columns=names(columns),
             as_of=as_of,
+            exact=exact,
+            probes=probes,
+            rerank=rerank,
         ).to_arrow()
     show_rows(nearest, output)
 

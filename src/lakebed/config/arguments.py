@@ -119,7 +119,7 @@ TAKEN: dict[str, _Taken] = {
     **dict.fromkeys(("instant", "kind", "function", "column", "partition_buckets", "how", "suffix"), _TEXT),
     **dict.fromkeys(("rows", "seed", "days", "buckets", "table_version", "groups", "retries", "min_files"), _NUMBER),
     **dict.fromkeys(("expected_rows", "depth", "max_commits", "lookups", "files", "split_over"), _NUMBER),
-    **dict.fromkeys(("k", "dimension"), _NUMBER),
+    **dict.fromkeys(("k", "dimension", "clusters", "bits", "probes", "rerank"), _NUMBER),
     **dict.fromkeys(("metric", "element", "base_format"), _TEXT),
     "metadata": (_are_options, "a dict of names and values"),
     "tables": (_are_tables, "a name, a path or a URI, or a list of them"),
@@ -132,6 +132,7 @@ TAKEN: dict[str, _Taken] = {
     ),
     **dict.fromkeys(("deletes", "unique_keys", "partitioned", "update_partition_path", "cdc"), _FLAG),
     **dict.fromkeys(("allow_existing", "first", "progress", "deep", "in_place", "full", "logs", "fresh"), _FLAG),
+    "exact": _FLAG,
     **dict.fromkeys(("partitioning", "delimiter", "target", "source_alias", "identifier"), _TEXT),
     **dict.fromkeys(
         ("options", "function_options", "storage_options", "source_options", "properties", "settings"), _OPTIONS

@@ -203,6 +203,7 @@ class MetadataTable:
 
     slices: MetadataSlices
     _listed: dict[frozenset[str] | None, pa.Table] = field(default_factory=dict, repr=False)
+    opened_indexes: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def open_ahead(self, partitions: Sequence[str]) -> None:
         """On a slow storage, list these partitions in parallel and open the files of the small ones, which a lookup
@@ -388,6 +389,14 @@ class MetadataTable:
         `data_partition` selects the file groups of one partition path of the data, for an index that has such file
         groups (None: all)."""
         return self._merged(self._requested(partition, keys, data_partition), slice_by_keys, self._decoder(partition))
+
+    def beginning_with(self, partition: str, prefixes: Sequence[str]) -> pa.Table | None:
+        """The newest record of each key that begins with one of these texts, decoded by the partition's kind; None if
+        there is no record."""
+        self._check(partition)
+        texts = pa.array(prefixes, pa.string())
+        requested = [(file_slice, texts) for file_slice in self._file_slices(partition)]
+        return self._merged(requested, slice_by_prefixes, self._decoder(partition))
 
     def _requested(
         self, partition: str, keys: Any, data_partition: str | None

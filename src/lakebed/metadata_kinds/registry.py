@@ -20,6 +20,7 @@ from lakebed.metadata_records.layout import (
     EXPRESSION_INDEX,
     FILES,
     PARTITION_STATS,
+    VECTOR_INDEX,
     secondary_index_name,
 )
 from lakebed.model import RECORD_INDEX, SECONDARY_INDEX
@@ -39,6 +40,7 @@ _KINDS: dict[str, PartitionKind | str] = {
     EXPRESSION_INDEX: "lakebed.metadata_kinds.expression_index:KIND",
     RECORD_INDEX: "lakebed.metadata_kinds.record_index:KIND",
     SECONDARY_INDEX: "lakebed.metadata_kinds.secondary_index:KIND",
+    VECTOR_INDEX: "lakebed.metadata_kinds.vector_index:KIND",
 }
 
 

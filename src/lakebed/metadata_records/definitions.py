@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,6 +18,12 @@ from lakebed.timeline.bodies.encoding import pretty_json
 
 DEFINITIONS_PROPERTY = "hoodie.table.index.defs.path"
 DEFINITIONS_PATH = f"{HOODIE}/.index_defs/index.json"
+LOCAL_DEFINITIONS_PROPERTY = "lakebed.index_definitions"
+"""The property with the definitions of indexes that Hudi does not have: its writers fail on a name in their file that
+they do not know."""
+VECTOR_KIND = "vector_index"
+"""The type of a vector index."""
+_LOCAL_TYPES = (VECTOR_KIND,)
 _DEFINITIONS = "indexDefinitions"
 _FIRST_VERSION_WITH_VERSIONS = 9
 
@@ -47,13 +54,15 @@ def load_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDe
 
     Raises `CorruptFile`.
     """
+    text = config.properties.get(LOCAL_DEFINITIONS_PROPERTY)
+    local = dict(_in_property(text)) if text else {}
     path = config.properties.get(DEFINITIONS_PROPERTY)
     if not path:
-        return {}
+        return local
     try:
         body = storage.read(_relative(path))
     except FileNotFoundError:
-        return {}
+        return local
     except StorageError as cause:
         if is_data_path(f"-/{_relative(path)}"):
             raise
@@ -63,12 +72,23 @@ def load_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDe
             context={"path": path},
         ) from cause
     try:
-        return dict(_parsed(body, path))
+        return {**_parsed(body, path), **local}
     except (CorruptFile, ValueError, KeyError, TypeError, AttributeError) as cause:
         raise CorruptFile(
             f"{path} holds no index definitions: {cause}",
             hint="Restore the file from a copy, or drop and create the table's indexes again.",
             context={"path": path},
+        ) from cause
+
+
+def _in_property(text: str) -> Mapping[str, IndexDefinition]:
+    try:
+        return _parsed(text.encode(), LOCAL_DEFINITIONS_PROPERTY)
+    except (CorruptFile, ValueError, KeyError, TypeError, AttributeError) as cause:
+        raise CorruptFile(
+            f"the property {LOCAL_DEFINITIONS_PROPERTY} holds no index definitions: {cause}",
+            hint="Drop and create the table's vector indexes again.",
+            context={"property": LOCAL_DEFINITIONS_PROPERTY},
         ) from cause
 
 
@@ -79,7 +99,8 @@ def _parsed(body: bytes, path: str) -> Mapping[str, IndexDefinition]:
 
 
 def dump_definitions(definitions: Iterable[IndexDefinition], table_version: int) -> bytes:
-    """The file's content, laid out as Hudi's; versions are included from table version 9 on.
+    """The file's content, laid out as Hudi's; versions are included from table version 9 on. Definitions of indexes
+    that Hudi does not have are left out: `local_definitions` are those.
 
     >>> print(dump_definitions([IndexDefinition("record_index", "record_index")], 8).decode())
     {
@@ -94,6 +115,18 @@ def dump_definitions(definitions: Iterable[IndexDefinition], table_version: int)
       }
     }
     """
+    listed = (definition for definition in definitions if definition.type not in _LOCAL_TYPES)
+    return pretty_json({_DEFINITIONS: _entries(listed, table_version)}).encode()
+
+
+def local_definitions(definitions: Iterable[IndexDefinition], table_version: int) -> dict[str, str | None]:
+    """The definitions of indexes that Hudi does not have, as a change of properties."""
+    entries = _entries((definition for definition in definitions if definition.type in _LOCAL_TYPES), table_version)
+    text = json.dumps({_DEFINITIONS: entries}, separators=(",", ":"), sort_keys=True) if entries else None
+    return {LOCAL_DEFINITIONS_PROPERTY: text}
+
+
+def _entries(definitions: Iterable[IndexDefinition], table_version: int) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for definition in definitions:
         entry: dict[str, Any] = {
@@ -106,7 +139,7 @@ def dump_definitions(definitions: Iterable[IndexDefinition], table_version: int)
         if table_version >= _FIRST_VERSION_WITH_VERSIONS:
             entry["version"] = f"V{definition.version}"
         entries[definition.name] = entry
-    return pretty_json({_DEFINITIONS: entries}).encode()
+    return entries
 
 
 def _definition(partition: str, entry: dict[str, Any]) -> IndexDefinition:

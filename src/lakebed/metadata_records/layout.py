@@ -211,6 +211,7 @@ COLUMN_STATS = "column_stats"
 BLOOM_FILTERS = "bloom_filters"
 PARTITION_STATS = "partition_stats"
 EXPRESSION_INDEX = "expr_index_"
+VECTOR_INDEX = "vector_index_"
 BASE_FILE_EXTENSION = "hfile"
 # In the partition metadata of a partition that is built during writes: the time from which writers log to it.
 LOGGED_SINCE = "lakebed.logged.since"

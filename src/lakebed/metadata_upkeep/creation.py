@@ -19,9 +19,11 @@ from lakebed.metadata_kinds.registry import find_kind, kind_of
 from lakebed.metadata_records.definitions import (
     DEFINITIONS_PATH,
     DEFINITIONS_PROPERTY,
+    LOCAL_DEFINITIONS_PROPERTY,
     IndexDefinition,
     dump_definitions,
     load_definitions,
+    local_definitions,
 )
 from lakebed.metadata_records.group_files import (
     CREATION_TOKEN,
@@ -219,8 +221,9 @@ def drop(store: MetadataStore, partitions: Sequence[str]) -> TableConfig:
     dropped = set(partitions)
     remaining = [name for name in store.data_config.metadata_partitions if name not in dropped]
     inflight = [name for name in store.data_config.metadata_partitions_inflight if name not in dropped]
-    config = _update(store, {PARTITIONS: ",".join(sorted(remaining)), PARTITIONS_INFLIGHT: ",".join(sorted(inflight))})
+    _update(store, {PARTITIONS: ",".join(sorted(remaining)), PARTITIONS_INFLIGHT: ",".join(sorted(inflight))})
     undefine(store, dropped)
+    config = store.data_config
     for partition in partitions:
         store.check_lock()
         store.storage.delete_folder(partition)
@@ -249,14 +252,13 @@ def first_free_number(store: MetadataStore, partition: str, path: str | None) ->
 
 def define(store: MetadataStore, definitions: Sequence[IndexDefinition]) -> dict[str, str | None]:
     """Write index definitions, in place of definitions with the same names. Returns the property that has their path,
-    as a change of properties."""
+    and that with the definitions of indexes which Hudi does not have, as a change of properties."""
     existing = load_definitions(store.data_storage, store.data_config)
-    body = dump_definitions(
-        {**existing, **{definition.name: definition for definition in definitions}}.values(), store.version
-    )
+    every = {**existing, **{definition.name: definition for definition in definitions}}.values()
     store.check_lock()
-    store.data_storage.write(DEFINITIONS_PATH, body)
-    return {DEFINITIONS_PROPERTY: store.data_config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH}
+    store.data_storage.write(DEFINITIONS_PATH, dump_definitions(every, store.version))
+    path = store.data_config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH
+    return {DEFINITIONS_PROPERTY: path, **local_definitions(every, store.version)}
 
 
 def undefine(store: MetadataStore, names: set[str] | None) -> None:
@@ -266,6 +268,8 @@ def undefine(store: MetadataStore, names: set[str] | None) -> None:
     if len(remaining) < len(existing):
         store.check_lock()
         store.data_storage.write(DEFINITIONS_PATH, dump_definitions(remaining, store.version))
+        if store.data_config.properties.get(LOCAL_DEFINITIONS_PROPERTY):
+            _update(store, local_definitions(remaining, store.version))
 
 
 def drop_unfinished(store: MetadataStore) -> None:

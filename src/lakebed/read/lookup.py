@@ -388,7 +388,7 @@ class KeySearch:
             yield file_slice, rows.filter(pc.is_in(stored, value_set=requested))
 
     def _rows(self, file_slice: FileSlice, reader: RowReader) -> list[pa.RecordBatch]:
-        keys, slices = self._keys_in(file_slice), self.snapshot.reader
+        keys, slices = self.keys_in(file_slice), self.snapshot.reader
         if self.meta:
             return reader.rows_of_keys(slices, file_slice, keys, use_bloom=self.candidates.indexed is None)
         batches: list[pa.RecordBatch] = []
@@ -397,7 +397,8 @@ class KeySearch:
             batches.append(batch.filter(mask))
         return batches
 
-    def _keys_in(self, file_slice: FileSlice) -> pa.Array:
+    def keys_in(self, file_slice: FileSlice) -> pa.Array:
+        """The keys, in ascending order, that one of the candidate slices may hold."""
         if self.candidates.indexed is not None:
             return self.candidates.indexed.groups[file_slice.partition, file_slice.file_id]
         if self.lookup.partitions is None:

@@ -1,7 +1,7 @@
-"""Exact search: the rows whose vectors are nearest to a query, as a lazy read.
+"""Search: the rows whose vectors are nearest to a query, as a lazy read, by a vector index or exactly.
 
-First the vector column alone is read, file slice by file slice, and the positions of the nearest rows are remembered.
-Then the other columns of these rows are read. A task of Spark does the same for its file slices.
+In an exact search, first the vector column alone is read, file slice by file slice, and the positions of the nearest
+rows are remembered. Then the other columns of these rows are read. A task of Spark does the same for its file slices.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.text import resolve_column
 from lakebed.format.base_file import open_base_file, row_reader
 from lakebed.format.footer_cache import FOOTERS
+from lakebed.metadata_kinds.vector_definitions import vector_index_of
 from lakebed.model import ALL_META_COLUMNS, FileSlice
 from lakebed.read.batches import RowReader, row_readers
+from lakebed.read.index_search import DISTANCE, QUERY_INDEX, IndexSearch, index_search
 from lakebed.read.reopening import in_task, read_again
 from lakebed.read.scan import Results, Scan, first_rows_html
 from lakebed.schema.column_names import did_you_mean
@@ -42,9 +44,6 @@ if TYPE_CHECKING:
 
     from lakebed.slices.snapshot import Snapshot
     from lakebed.storage.base import Storage
-
-DISTANCE, QUERY_INDEX = "_hudi_distance", "_hudi_query_index"
-"""The columns of a search, by Hudi's names: the distance, and in a batch the number of the query."""
 
 Rows = npt.NDArray[np.int64]
 # Vectors whose distances are computed at a time: as doubles they stay in the processor's cache.
@@ -259,7 +258,7 @@ class Search(Results):
     `t.search` makes one. The rows come in ascending order of the distance, in a batch query after query.
     """
 
-    _plans = ("task",)
+    _plans = ("task", "by_index")
 
     def __init__(self, scan: Scan, queries: Any, options: SearchOptions) -> None:
         super().__init__(scan._spark)  # pyright: ignore[reportPrivateUsage]
@@ -304,8 +303,30 @@ class Search(Results):
         threads = min(_THREADS, os.cpu_count() or 1)
         return SearchTask(self._scan.reader, jobs, nearest, self.schema, threads)
 
+    @property
+    def column(self) -> str:
+        """The vector column that is searched."""
+        return self._column
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of the distances."""
+        return self._options.metric
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the table has a vector index for the column and the metric, whether or not this search uses it."""
+        return vector_index_of(self.snapshot, self._column, self._options.metric) is not None
+
+    @once
+    def by_index(self) -> IndexSearch | None:
+        """The search by the table's vector index; None where it has none for the column and the metric, or none that
+        this view can be searched by."""
+        return None if self._options.exact else index_search(self._scan, self.task, self._options)
+
     def _read(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        return iter(self.task.rows().to_batches())
+        rows = self.task.rows() if self.by_index is None else self.by_index.rows()
+        return iter(rows.to_batches())
 
     def _storage(self) -> Storage:
         return self._scan.snapshot.storage
@@ -316,7 +337,8 @@ class Search(Results):
         return self._scan.snapshot
 
     def _renew(self) -> bool:
-        self.__dict__.pop("task", None)
+        for plan in self._plans:
+            self.__dict__.pop(plan, None)
         return self._scan._renew()  # pyright: ignore[reportPrivateUsage]
 
     def to_spark(self) -> DataFrame:
@@ -338,6 +360,7 @@ class Search(Results):
         return Lines(
             f"{plan.text()}\n  search      the {options.k} nearest{queries} by {options.metric} of {self._column}"
             f" {vector_name(kind)}{limit}\n  then        {', '.join(self.column_names)} of these rows"
+            + ("" if self.by_index is None else f"\n{self.by_index.text()}")
         )
 
     def _repr_html_(self) -> str:
@@ -347,17 +370,26 @@ class Search(Results):
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
     """The number of rows, the column, the metric and the condition of a search. Raises `InvalidOption` for a metric or
-    a number that there is not."""
+    a number that there is not.
+
+    An `exact` search uses no index. `probes` is the number of clusters that a search by an index looks at, `rerank` how
+    many rows it reads for each query.
+    """
 
     k: int = 10
     column: str | None = None
     metric: Metric = "cosine"
     max_distance: float | None = None
     columns: Sequence[str] | None = None
+    exact: bool = False
+    probes: int | None = None
+    rerank: int | None = None
 
     def __post_init__(self) -> None:
-        if whole_number("search", "k", self.k) < 1:
-            raise refused("search", "k", self.k, "a whole number above 0")
+        for name in ("k", "probes", "rerank"):
+            value = getattr(self, name)
+            if value is not None and whole_number("search", name, value) < 1:
+                raise refused("search", name, value, "a whole number above 0")
         if self.metric not in METRICS:
             raise refused("search", "metric", self.metric, f"one of {', '.join(METRICS)}")
 

@@ -18,13 +18,13 @@ from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, ConflictKind, IndexInconsistent, LakebedError
-from lakebed.metadata.lookups import snapshot_of
+from lakebed.metadata.lookups import open_snapshot, snapshot_of
 from lakebed.metadata_kinds.base import FirstBuild
 from lakebed.metadata_kinds.expression_results import ExpressionIndex
 from lakebed.metadata_kinds.registry import kind_of
 from lakebed.metadata_records.definitions import IndexName
 from lakebed.metadata_records.group_files import WrittenBase
-from lakebed.metadata_records.layout import FILES, METADATA_FOLDER, GroupSizing
+from lakebed.metadata_records.layout import EXPRESSION_INDEX, FILES, METADATA_FOLDER, GroupSizing
 from lakebed.metadata_upkeep.build_jobs import can_build, file_group_counts, is_large, written_by_job, written_here
 from lakebed.metadata_upkeep.creation import (
     NewPartition,
@@ -41,6 +41,7 @@ from lakebed.properties.file import load_table_config
 from lakebed.services.create_index import named_indexes, note_zone, pending_indexings
 from lakebed.services.dead_writers import finish_interrupted
 from lakebed.services.driver import Service, ServiceState
+from lakebed.services.vector_indexes import indexes_to_rebuild, rebuild_index
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_metadata, planned_indexes
@@ -107,7 +108,10 @@ class Indexing(Service[IndexingResult]):
             return None
         upkeep = MetadataUpkeep(context.opened, context.settings, context.engine, no_lock)
         missing = upkeep.missing()
-        return f"{', '.join(missing)} of the metadata table are to be built" if missing else None
+        if missing:
+            return f"{', '.join(missing)} of the metadata table are to be built"
+        rebuilt = indexes_to_rebuild(context.opened)
+        return "; ".join(f"{name} is to be built again: {why}" for name, why in rebuilt.items()) or None
 
     def serve(self, state: ServiceState) -> IndexingResult:
         context = state.context
@@ -116,7 +120,11 @@ class Indexing(Service[IndexingResult]):
             done = build_planned(context.storage, context.settings, context.engine)
         finished = finish_interrupted(context)
         notes = (str(finished),) if finished.built or finished.rolled_back else ()
-        return IndexingResult(done.runs, (*done.notes, *notes), finished.built)
+        rebuilt = tuple(indexes_to_rebuild(open_snapshot(context.storage)))
+        for name in rebuilt:
+            rebuild_index(context.storage, name, settings=context.settings)
+        notes += tuple(f"{name} was built again" for name in rebuilt)
+        return IndexingResult(done.runs, (*done.notes, *notes), (*finished.built, *rebuilt))
 
     def has_changed(self, outcome: IndexingResult) -> bool:
         return bool(outcome.built)
@@ -299,7 +307,7 @@ class _Build:
                     kind=ConflictKind.TAKEN_BACK,
                 )
             config = complete_building(self._store(timeline, lock), part.new, written)
-            if part.name.expression is not None:
+            if part.name.partition.startswith(EXPRESSION_INDEX) and part.name.expression is not None:
                 snapshot = snapshot_of(self.storage, config, timeline)
                 expression = ExpressionIndex.of(part.name.expression, snapshot.schema)
                 note_zone(snapshot, config, expression, lock.lock_is_held)

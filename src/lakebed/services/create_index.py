@@ -36,15 +36,18 @@ from lakebed.metadata_kinds.registry import (
     remembered_indexes,
     remembered_property,
 )
+from lakebed.metadata_kinds.vector_definitions import vector_index_definition, vector_partition
 from lakebed.metadata_records.definitions import (
     DEFINITIONS_PATH,
     DEFINITIONS_PROPERTY,
+    VECTOR_KIND,
     IndexDefinition,
     IndexName,
     dump_definitions,
     load_definitions,
+    local_definitions,
 )
-from lakebed.metadata_records.layout import COLUMN_STATS, FILES, GroupSizing, secondary_index_name
+from lakebed.metadata_records.layout import COLUMN_STATS, EXPRESSION_INDEX, FILES, GroupSizing, secondary_index_name
 from lakebed.metadata_upkeep.build_jobs import build_by_job, can_build, is_large
 from lakebed.metadata_upkeep.creation import drop
 from lakebed.metadata_upkeep.maintain import MetadataUpkeep
@@ -204,16 +207,20 @@ def _define(snapshot: Snapshot, definition: IndexDefinition, lock_is_held: Calla
     index that has only a definition."""
     storage, config = snapshot.storage, snapshot.config
     definitions = load_definitions(storage, config)
-    body = dump_definitions({**definitions, definition.name: definition}.values(), config.version)
-    storage.write(DEFINITIONS_PATH, body)
+    every = {**definitions, definition.name: definition}.values()
+    storage.write(DEFINITIONS_PATH, dump_definitions(every, config.version))
+    changes = local_definitions(every, config.version)
     if not config.properties.get(DEFINITIONS_PROPERTY):
-        update_table_config(storage, {DEFINITIONS_PROPERTY: DEFINITIONS_PATH}, lock_is_held)
+        changes |= {DEFINITIONS_PROPERTY: DEFINITIONS_PATH}
+    if any(config.properties.get(key) != value for key, value in changes.items()):
+        update_table_config(storage, changes, lock_is_held)
 
 
 @dataclass(frozen=True)
 class Expression:
     """The values that a named index covers: the results of a `function` (with Hudi's `options` for it) over a `column`,
-    as records of this `kind`: "column_stats" or "bloom_filters". A "secondary_index" covers the column's values."""
+    as records of this `kind`: "column_stats" or "bloom_filters". A "secondary_index" covers the column's values, a
+    "vector_index" the vectors of the column, with the options of such an index."""
 
     column: str
     function: str
@@ -284,7 +291,7 @@ def create_index(
         if not wait:
             return plan_index(snapshot, index_name, sizing, settings, lock.lock_is_held)
         table = MetadataUpkeep(snapshot, settings, engine, lock.lock_is_held)
-        if index_name.expression is not None:
+        if index_name.partition.startswith(EXPRESSION_INDEX) and index_name.expression is not None:
             config = table.add(index_name)
             note_zone(snapshot, config, ExpressionIndex.of(index_name.expression, snapshot.schema), lock.lock_is_held)
         elif engine is None or not can_build(index_name.partition) or not is_large(snapshot, engine):
@@ -306,7 +313,9 @@ def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = 
     with writers_lock(storage, settings, before.name) as lock:
         config = load_same_table(storage, before)
         partitions = (*config.metadata_partitions, *config.metadata_partitions_inflight)
-        partition = next((n for n in (name, expression_partition(name)) if n in partitions), None)
+        existing = (*partitions, *planned_partitions(load_timeline(storage, config)))
+        names = (name, expression_partition(name), vector_partition(name))
+        partition = next((n for n in names if n in existing), None)
         if partition is None:
             partition = name if name.startswith(SECONDARY_INDEX) else parse_index_name(name).partition
         remembered = [n for n in remembered_indexes(config.properties) if n.partition != partition]
@@ -336,10 +345,10 @@ def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = 
 
 
 def _by_expression(name: str, expression: Expression) -> IndexName:
-    if expression.kind not in (*KINDS, SECONDARY_KIND):
+    if expression.kind not in (*KINDS, SECONDARY_KIND, VECTOR_KIND):
         raise InvalidOption(
             f"an expression index of kind {expression.kind!r}",
-            hint=f"There are {', '.join(KINDS)} and {SECONDARY_KIND}.",
+            hint=f"There are {', '.join(KINDS)}, {SECONDARY_KIND} and {VECTOR_KIND}.",
             context={"index": name, "kind": expression.kind},
         )
     if not _NAME.fullmatch(name):
@@ -348,6 +357,13 @@ def _by_expression(name: str, expression: Expression) -> IndexName:
             hint="Take letters, digits and underscores.",
             context={"index": name},
         )
+    if expression.kind == VECTOR_KIND:
+        if expression.function != "identity":
+            raise InvalidOption(
+                f"a vector index {name!r} has a function", hint="It is on a vector column, without a function."
+            )
+        definition = vector_index_definition(name, expression.column, expression.options)
+        return IndexName(definition.name, expression=definition)
     if expression.kind == SECONDARY_KIND:
         if expression.function != "identity" or expression.options:
             raise InvalidOption(

@@ -21,6 +21,8 @@ from lakebed.errors import CommitConflict, CorruptFile, InvalidOption, Unsupport
 from lakebed.format.bootstrap import BASE_PATH
 from lakebed.format.file_contents import row_batches
 from lakebed.handles.compact import SliceCompactor
+from lakebed.metadata_records.layout import VECTOR_INDEX
+from lakebed.metadata_upkeep.comparison import rebuild
 from lakebed.metadata_upkeep.services import purge
 from lakebed.model import ERASED_ROWS, PARTITION_PATH, RECORD_KEY, Action, FileGroupId, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
@@ -70,6 +72,7 @@ class Erasure:
     missing: int | None = None
     steps: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
+    has_rebuilt: bool = False
 
     def run(self, *, dry_run: bool = False) -> TableErasure:
         """Erase the rows; with `dry_run` only find the files that contain something of them. Raises `InvalidOption` for
@@ -153,7 +156,8 @@ class Erasure:
         left: dict[str, TableFile] = {}
         damage: list[Remainder] = []
         for _ in range(_ROUNDS):
-            for step in (self._rewrite, self._renew_lists, self._clean, self._purge, self._forget_ranges):
+            steps = (self._rewrite, self._renew_lists, self._clean, self._rebuild, self._purge, self._forget_ranges)
+            for step in steps:
                 self._step(step, holding)
             snapshot = self.renew().opened
             reader, files = TraceReader(snapshot), _all_files(snapshot)
@@ -212,6 +216,18 @@ class Erasure:
     def _clean(self, holding: Sequence[TableFile]) -> Iterable[str]:
         done = run_service(self.renew(), _OlderSlices(frozenset(_groups(holding))))
         return map(str, done.runs)
+
+    def _rebuild(self, holding: Sequence[TableFile]) -> Iterable[str]:
+        """Build the vector indexes again, once: a code is made from the vector of its row, and no search for traces
+        finds it. Returns a line of text about each."""
+        context = self.renew()
+        names = [n for n in context.config.metadata_partitions if n.startswith(VECTOR_INDEX)]
+        if not names or self.has_rebuilt:
+            return []
+        with ServiceTransaction(context, Action.COMMIT, "ERASE") as tx, tx.begin():
+            rebuild(tx.view(tx.timeline), names, tx.settings, tx.lock_is_held)
+        self.has_rebuilt = True
+        return [f"{name} built again" for name in names]
 
     def _purge(self, holding: Sequence[TableFile]) -> Iterable[str]:
         context = self.renew()

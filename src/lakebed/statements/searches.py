@@ -1,4 +1,4 @@
-"""The table functions of exact search, `hudi_vector_search` and `hudi_vector_search_batch`, with Hudi's arguments."""
+"""The table functions of search, `hudi_vector_search` and `hudi_vector_search_batch`, with Hudi's arguments."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ _HINTS: Final = {
     SEARCH_BATCH: "hudi_vector_search_batch('table', 'column', 'queries', 'column', 10[, 'cosine'[, 'brute_force'"
     "[, 'condition'[, max_distance]]]])",
 }
+_EXACT: Final = "brute_force"
+_BY_INDEX: Final = "index"
 _QUERY: Final = "_hudi_query_"
 
 
@@ -37,8 +39,7 @@ def search_rows(table: Table, arguments: Sequence[str]) -> Search:
     except ValueError:
         raise _wrong(SEARCH, f"the query {query[:60]!r}") from None
     options = _options(SEARCH, column, others)
-    scan = table.scan(where=_condition(others))
-    return Search(scan, vector, options)
+    return _checked(Search(table.scan(where=_condition(others)), vector, options), others)
 
 
 def batch_rows(table: Table, arguments: Sequence[str], queries: Any) -> pa.Table:
@@ -55,7 +56,7 @@ def batch_rows(table: Table, arguments: Sequence[str], queries: Any) -> pa.Table
         rows = rows.filter(vectors.is_valid())
         vectors = rows.column(field.name)
     search = Search(table.scan(where=_condition(others)), vectors.to_pylist(), _options(SEARCH_BATCH, column, others))
-    nearest = search.to_arrow()
+    nearest = _checked(search, others).to_arrow()
     matching = rows.drop_columns([field.name]).take(nearest.column(QUERY_INDEX))
     names = [_QUERY + name if name in nearest.column_names else name for name in matching.column_names]
     ends = [DISTANCE, QUERY_INDEX]
@@ -70,14 +71,26 @@ def _options(function: str, column: str, others: Sequence[str]) -> SearchOptions
     count, metric, algorithm, _, distance = [*others, *[""] * (5 - len(others))]
     if not count.isdecimal():
         raise _wrong(function, f"the number of rows {count!r}")
-    if algorithm.lower() not in ("", "brute_force"):
-        raise _wrong(function, f"the algorithm {algorithm!r}; there is brute_force, which is exact")
+    if algorithm.lower() not in ("", _EXACT, _BY_INDEX):
+        raise _wrong(function, f"the algorithm {algorithm!r}; there are {_EXACT}, which is exact, and {_BY_INDEX}")
     try:
         limit = float(distance) if distance else None
     except ValueError:
         raise _wrong(function, f"the greatest distance {distance!r}") from None
     metric_name: Any = metric.lower() or "cosine"
-    return SearchOptions(int(count), column, metric_name, limit)
+    return SearchOptions(int(count), column, metric_name, limit, exact=algorithm.lower() != _BY_INDEX)
+
+
+def _checked(search: Search, others: Sequence[str]) -> Search:
+    """The search. Raises `InvalidOption` where a search by an index is asked for and the table has none for it."""
+    if len(others) > 2 and others[2].lower() == _BY_INDEX and not search.has_index:
+        raise InvalidOption(
+            f"the table has no vector index on {search.column} for the metric {search.metric}",
+            hint=f"make one: CREATE INDEX i ON t USING VECTOR ({search.column}) OPTIONS ('vector.metric' ="
+            f" '{search.metric}'), or search by '{_EXACT}'",
+            context={"column": search.column, "metric": search.metric},
+        )
+    return search
 
 
 def _condition(others: Sequence[str]) -> str | None:

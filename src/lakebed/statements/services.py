@@ -10,6 +10,8 @@ import pyarrow as pa
 from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.metadata_kinds.expression_results import KINDS
+from lakebed.metadata_kinds.vector_definitions import vector_partition
+from lakebed.metadata_records.definitions import VECTOR_KIND
 from lakebed.model import COMMIT_ACTIONS, RECORD_INDEX
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.moments import to_instant_time
@@ -37,8 +39,9 @@ _RETAINED = {
     "VERSIONS": ("KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained", 1),
 }
 _FORMS = {
-    "CREATE INDEX": "write CREATE INDEX name ON t (column), or with USING bloom_filters, column_stats or"
-    " secondary_index before the column and OPTIONS (expr = 'lower') after it; CREATE INDEX record_index ON t (key)",
+    "CREATE INDEX": "write CREATE INDEX name ON t (column), or with USING bloom_filters, column_stats,"
+    " secondary_index or vector before the column and OPTIONS (expr = 'lower') after it;"
+    " CREATE INDEX record_index ON t (key)",
     "DROP INDEX": "write DROP INDEX name ON t",
     "SHOW INDEXES": "write SHOW INDEXES FROM t",
     "SHOW PARTITIONS": "write SHOW PARTITIONS t",
@@ -108,6 +111,7 @@ class CreateIndex:
         indexes = table.indexes
         partition = {
             SECONDARY_KIND: f"secondary_index_{self.name}",
+            VECTOR_KIND: vector_partition(self.name),
             RECORD_INDEX: RECORD_INDEX,
         }.get(self.kind, f"expr_index_{self.name}" if self.columns else self.name)
         if self.if_not_exists and partition in {index.name for index in indexes.list()}:
@@ -125,8 +129,8 @@ class CreateIndex:
         else:
             options = dict(self.options)
             function = options.pop("expr", None)
-            is_secondary = self.kind == SECONDARY_KIND
-            name = function if is_secondary else function or "identity"
+            is_of_column = self.kind in (SECONDARY_KIND, VECTOR_KIND)
+            name = function if is_of_column else function or "identity"
             column = self.columns[0]
             indexes.create(self.name, column=column, kind=self.kind, function_options=options, function=name)
         return indexes
@@ -143,7 +147,8 @@ class DropIndex:
     def run(self, sources: Sources, query: Query) -> Any:
         indexes = table_of(sources, self.table).indexes
         names = {index.name for index in indexes.list()}
-        possible_names = {self.name, f"secondary_index_{self.name}", f"expr_index_{self.name}"}
+        prefixed = (f"secondary_index_{self.name}", f"expr_index_{self.name}", vector_partition(self.name))
+        possible_names = {self.name, *prefixed}
         if not (self.if_exists and names.isdisjoint(possible_names)):
             indexes.drop(self.name)
         return indexes
@@ -247,14 +252,17 @@ def _create_index(cursor: CommandCursor) -> CreateIndex:
     start, kind = cursor.at, ""
     if cursor.takes("USING"):
         kind = cursor.name("kind of index").lower()
+        kind = VECTOR_KIND if kind == "vector" else kind
     columns = tuple(cursor.columns()) if cursor.word == "(" else ()
     options = cursor.pairs("the options") if cursor.takes("OPTIONS") else {}
     if RECORD_INDEX in (name.lower(), kind):
         name = kind = RECORD_INDEX
     elif not kind:
         kind = SECONDARY_KIND if columns else name
-    if columns and kind not in (RECORD_INDEX, SECONDARY_KIND, *KINDS):
-        kinds = f"{RECORD_INDEX}, {SECONDARY_KIND}, {', '.join(KINDS)}"
+    if kind == VECTOR_KIND and not columns:
+        raise cursor.wrong(cursor.at, "a vector index names its column: USING VECTOR (column)")
+    if columns and kind not in (RECORD_INDEX, SECONDARY_KIND, VECTOR_KIND, *KINDS):
+        kinds = f"{RECORD_INDEX}, {SECONDARY_KIND}, vector, {', '.join(KINDS)}"
         raise cursor.wrong(start, f"there is no index of kind {kind!r}: there are {kinds}")
     if len(columns) > 1 and kind != RECORD_INDEX:
         raise UnsupportedFeature(

@@ -41,7 +41,7 @@ _ROW_MASK: Final = (1 << _ROW_BITS) - 1
 @dataclass(frozen=True, eq=False)
 class Candidates:
     """Rows that may be among the nearest: for each query in ascending order of the estimated distance, query after
-    query; a row comes once for each query.
+    query; a row comes once for each query and file group.
 
     `queries` are the numbers of the queries, `groups` numbers in `LayeredIndex.groups`, `rows` positions in base files
     or -1. `is_uncertain` marks rows of which a later commit may have written another version: who takes one looks at
@@ -200,9 +200,11 @@ class _Hits:
         # the entries are in the order of `by_position`: first bring the queries into it, then all into theirs
         queries, distances = queries[by_position], distances[by_position]
         order = np.lexsort((distances, queries))
-        # of several entries of one row the nearest stays
-        by_hash = order[np.lexsort((hashes[order], queries[order]))]
-        is_again = (np.diff(hashes[by_hash]) == 0) & (np.diff(queries[by_hash]) == 0)
+        # of several entries of one row the nearest stays; a key that was inserted twice has rows in two file groups
+        groups = _picked([part.groups for part in entries], rows, np.int64)
+        of_rows = hashes ^ groups.astype(np.uint64)
+        by_hash = order[np.lexsort((of_rows[order], queries[order]))]
+        is_again = (np.diff(of_rows[by_hash]) == 0) & (np.diff(queries[by_hash]) == 0)
         if is_again.any():
             order = order[~np.isin(order, by_hash[1:][is_again])]
         sizes = np.cumsum([0, *(len(part) for part in entries)])
@@ -214,7 +216,7 @@ class _Hits:
             queries[order],
             self._coder.in_units(distances[order]),
             hashes[order],
-            _picked([part.groups for part in entries], rows, np.int64)[order],
+            groups[order],
             np.where(positions_of_rows == NO_ROW, -1, positions_of_rows.astype(np.int64)),
             one_array(keys.take(pa.array(in_keys[order]))),
             _picked([cluster.is_uncertain for cluster in clusters], rows, np.bool_)[order],

@@ -1,0 +1,309 @@
+"""The partitions `vector_index_*`: codes of the vectors of a column, by clusters of near vectors.
+
+An action adds one layer: the entries of the rows that it wrote, the rows whose earlier entries do not count any more,
+and its witness. No row is read that it did not write, but those of commits without a witness (see `vector_coverage`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakebed.config.settings import WriteSettings
+from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.merge.rules import MergeRules
+from lakebed.metadata_kinds import bloom_filters
+from lakebed.metadata_kinds.base import (
+    Comparison,
+    FirstBuild,
+    NewIndex,
+    NewPartition,
+    PartitionKind,
+    StoredTable,
+    TableAction,
+    required,
+)
+from lakebed.metadata_kinds.routing import grouped
+from lakebed.metadata_kinds.stored import COMPARED
+from lakebed.metadata_kinds.vector_coverage import Coverage, first_witness, witness_of
+from lakebed.metadata_kinds.vector_definitions import VectorIndex
+from lakebed.metadata_kinds.vector_rows import VectorRows, WrittenVectors, empty, vector_kind, vectors_of_slices
+from lakebed.metadata_kinds.vector_store import (
+    BUILD,
+    COMMIT,
+    IndexRecords,
+    StoredIndex,
+    expected_rows,
+    indexed_rows,
+    lacking_commits,
+)
+from lakebed.metadata_records.definitions import IndexDefinition, IndexName, load_definitions
+from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing
+from lakebed.metadata_records.records import Records
+from lakebed.model import FileGroupId, FileSlice
+from lakebed.properties.table_config import TableConfig
+from lakebed.schema.column_names import did_you_mean
+from lakebed.schema.logical_types import is_vector
+from lakebed.schema.spark import type_name
+from lakebed.slices.metadata_lookups import MetadataLookups
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.parallel import parallel_map
+from lakebed.vector_index.codes import Coder, trained
+from lakebed.vector_index.entries import Entries, WrittenRows, coded_entries, row_hashes
+from lakebed.vector_index.layers import Changes, Groups
+from lakebed.vector_index.shape import IndexShape, default_clusters, sample_rows
+
+# The bytes of codes that one commit or build writes at most. A commit that would write more is left to the next build.
+MAX_BYTES = 1 << 30
+# The bytes of an entry without its code: factor, hash, group, position, key.
+_ENTRY_BYTES = 48
+_FIRST_VERSION = 8
+
+
+class VectorIndexKind(PartitionKind):
+    def definition(self, name: IndexName, snapshot: Snapshot, settings: WriteSettings) -> IndexDefinition | None:
+        return name.expression
+
+    def index_name(self, partition: str, definition: IndexDefinition | None) -> IndexName:
+        return IndexName(partition, expression=required(partition, definition))
+
+    def records_of_action(self, partition: str, action: TableAction) -> Records | None:
+        snapshot = action.snapshot
+        metadata = snapshot.metadata
+        if metadata is None or not metadata.has(partition):
+            return None  # it is being built: whoever completes the build finds a commit without a witness
+        stored = StoredIndex(metadata, partition)
+        covered = stored.coverage(snapshot)
+        if covered.reason is not None:
+            return None  # the index waits to be built again
+        layer = _LayerOfRows(stored.coder)
+        shape = stored.coder.shape
+        written = WrittenVectors(action, shape.column, vector_kind(shape))
+        bound = MAX_BYTES
+        for rows in written:
+            layer.add(rows)
+            if layer.nbytes > bound:
+                return None  # its file groups are searched exactly, until the index is built again
+        for path, keys in written.removed():
+            layer.replaced.append(row_hashes(keys, path))
+        caught_up = self._catch_up(layer, covered, snapshot)
+        left = [gap.instant for gap in covered.gaps if gap.instant not in caught_up]
+        records = IndexRecords(action.instant)
+        records.add_layer(action.instant, layer.entries, layer.groups.listed(), layer.changes())
+        records.add_witness(action.instant, witness_of(snapshot.timeline, action.instant, caught_up, left))
+        return records.encoded(action.form)
+
+    def _catch_up(self, layer: _LayerOfRows, covered: Coverage, snapshot: Snapshot) -> list[str]:
+        """Add the rows of commits without a witness to a layer. Returns these commits; none where their rows are too
+        many."""
+        if not covered.gaps:
+            return []
+        instants = [gap.instant for gap in covered.gaps]
+        slices = snapshot.file_slices({path for path, _ in covered.groups})
+        slices = [s for s in slices if (s.partition, s.file_id) in covered.groups]
+        shape = layer.coder.shape
+        all_rows = not MergeRules.of_table(snapshot.config).picks_winners
+        added: list[VectorRows] = []
+        size = layer.nbytes
+        for rows in vectors_of_slices(
+            snapshot.reader, slices, None if all_rows else instants, shape.column, vector_kind(shape)
+        ):
+            added.append(rows)
+            size += len(rows.keys) * _entry_bytes(shape)
+            if size > MAX_BYTES:
+                return []
+        for rows in added:
+            layer.add(rows)
+        return instants
+
+    def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
+        definition = required(name.partition, name.expression)
+        index, snapshot = VectorIndex.of(definition), build.snapshot
+        slices = snapshot.file_slices()
+        rows = sum(parallel_map(snapshot.reader.count, slices))
+        shape = _shape(index, snapshot, rows)
+        if rows * _entry_bytes(shape) > MAX_BYTES:
+            raise UnsupportedFeature(
+                f"a vector index over {rows:,} rows of {index.column} takes more than {MAX_BYTES >> 30} GB",
+                hint="Search without an index, or with bits=4.",
+                context={"feature": "vector index", "rows": rows},
+            )
+        coder = trained(shape, _sample(snapshot, slices, shape, rows))
+        layer = _LayerOfRows(coder)
+        for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, vector_kind(shape)):
+            layer.add(part)
+        records = IndexRecords(snapshot.instant or "0" * 17)
+        records.add_build(coder, first_witness(snapshot.timeline))
+        records.add_layer(BUILD, layer.entries, layer.groups.listed(), None)
+        return grouped(name.partition, records.encoded(build.form)), definition
+
+    def check_new(self, index: NewIndex) -> None:
+        definition = required(index.name.partition, index.name.expression)
+        column = VectorIndex.of(definition).column
+        index.require_stored_keys("a vector index")
+        if index.config.version < _FIRST_VERSION:
+            raise UnsupportedFeature(
+                f"a vector index of table {index.config.name!r}, of version {index.config.version}",
+                hint="Upgrade the table: t.maintenance.upgrade().",
+                context={"feature": "vector index", "version": index.config.version},
+            )
+        reason = _reason(VectorIndex.of(definition), index.config, index.schema)
+        if reason is not None:
+            vectors = [f.name for f in index.schema if is_vector(f.type)]
+            raise InvalidOption(
+                f"a vector index on {column}: {reason}",
+                hint=did_you_mean(column, vectors, "the vectors are") if vectors else "Add a vector column first.",
+                context={"column": column},
+            )
+
+    def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:
+        definition = table.shared(_definitions).get(partition)
+        if definition is None:
+            return "it has no definition"
+        return _reason(VectorIndex.of(definition), table.snapshot.config, table.snapshot.schema)
+
+    def is_comparable(self, partition: str, table: StoredTable) -> bool:
+        return partition in table.snapshot.config.metadata_partitions and partition in table.shared(_definitions)
+
+    def expected(self, partition: str, table: StoredTable) -> pa.Table:
+        column = VectorIndex.of(table.shared(_definitions)[partition]).column
+        schema = table.snapshot.schema
+        if column not in schema.names or not is_vector(schema.field(column).type):
+            return COMPARED.empty_table()
+        return expected_rows(table.snapshot, column, schema.field(column).type)
+
+    def comparisons(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> Iterator[Comparison]:
+        lacking = lacking_commits(StoredIndex(metadata, partition), table.snapshot)
+        yield Comparison(lacking, COMPARED.empty_table())
+        yield Comparison(self.expected(partition, table), self.found(partition, metadata, table))
+
+    def found(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
+        return indexed_rows(StoredIndex(metadata, partition), table.snapshot)
+
+    def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
+        """A layer with the entries of these rows, and a witness of these commits."""
+        stored, snapshot = _stored(partition, table), table.snapshot
+        is_commit = pc.equal(rows["entry"], COMMIT)
+        instants, lost = rows.filter(is_commit)["key"].to_pylist(), rows.filter(pc.invert(is_commit))
+        hashes = row_hashes(lost["key"].combine_chunks(), lost["entry"].combine_chunks())
+        layer, shape = _LayerOfRows(stored.coder), stored.coder.shape
+        for part in vectors_of_slices(snapshot.reader, snapshot.file_slices(), None, shape.column, vector_kind(shape)):
+            is_lost = np.isin(row_hashes(part.keys, part.partition), hashes)
+            layer.add(replace(part, keys=part.keys.filter(pa.array(is_lost)), vectors=part.vectors[is_lost]))
+        of = stored.name_of_repair(snapshot.instant)
+        records = IndexRecords(snapshot.instant)
+        records.add_layer(of, layer.entries, layer.groups.listed(), None)
+        records.add_witness(of, witness_of(snapshot.timeline, snapshot.instant, instants, ()))
+        return records.encoded(table.form)
+
+
+def _stored(partition: str, table: StoredTable) -> StoredIndex:
+    """The index of a table whose view does not use the metadata table."""
+    snapshot = table.snapshot
+    metadata = snapshot.metadata_opener(snapshot.storage, snapshot.config, snapshot.timeline)
+    assert metadata is not None
+    return StoredIndex(metadata, partition)
+
+
+def _definitions(table: StoredTable) -> dict[str, IndexDefinition]:
+    return load_definitions(table.snapshot.storage, table.snapshot.config)
+
+
+def _reason(index: VectorIndex, config: TableConfig, schema: pa.Schema) -> str | None:
+    """Why a table cannot have an index on the column; None if it can."""
+    if MergeRules.of_table(config).merger is not None:
+        return "the table's own merge function makes new vectors as rows are read"
+    if len(schema) and index.column not in schema.names:
+        return "the table has no such column"
+    if len(schema) and not is_vector(schema.field(index.column).type):
+        return f"the column is {type_name(schema.field(index.column).type)}, and no vector"
+    return None
+
+
+def _describe(definition: IndexDefinition | None) -> str:
+    return "vector index"
+
+
+def _shape(index: VectorIndex, snapshot: Snapshot, rows: int) -> IndexShape:
+    kind = snapshot.schema.field(index.column).type
+    element = "double" if pt.is_float64(kind.value_type) else "int8" if pt.is_int8(kind.value_type) else "float"
+    return IndexShape(
+        index.column,
+        kind.list_size,
+        element,
+        index.metric,
+        index.bits,
+        clusters=index.clusters or default_clusters(rows),
+        instant=snapshot.instant,
+    )
+
+
+def _entry_bytes(shape: IndexShape) -> int:
+    return _ENTRY_BYTES + shape.dimension * shape.bits // 8
+
+
+def _sample(snapshot: Snapshot, slices: Sequence[FileSlice], shape: IndexShape, rows: int) -> np.ndarray:
+    """Vectors of rows all over the table, as many as a training takes."""
+    requested = sample_rows(shape.clusters)
+    share = min(1.0, 1.2 * requested / max(1, rows))
+    random = np.random.default_rng(shape.seed)
+    parts = [
+        part.vectors if share >= 1 else part.vectors[random.random(len(part.vectors)) < share]
+        for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, vector_kind(shape))
+    ]
+    return np.concatenate(parts or [empty(vector_kind(shape))])
+
+
+class _NumberedGroups:
+    """Numbers file groups in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[FileGroupId, int] = {}
+
+    def number(self, group: FileGroupId) -> int:
+        return self._numbers.setdefault(group, len(self._numbers))
+
+    def listed(self) -> Groups:
+        """The file groups in the order of their numbers."""
+        paths, ids = [path for path, _ in self._numbers], [file_id for _, file_id in self._numbers]
+        return Groups(pa.array(paths, pa.string()), pa.array(ids, pa.string()))
+
+
+@dataclass
+class _LayerOfRows:
+    """Collects the entries of one layer."""
+
+    coder: Coder
+    entries: list[Entries] = field(default_factory=list[Entries])
+    replaced: list[np.ndarray] = field(default_factory=list[np.ndarray])
+    written: list[np.ndarray] = field(default_factory=list[np.ndarray])
+    groups: _NumberedGroups = field(default_factory=_NumberedGroups)
+    nbytes: int = 0
+
+    def add(self, rows: VectorRows) -> None:
+        """Add the entries of some rows of one file group."""
+        if len(rows.replaced):
+            self.replaced.append(row_hashes(rows.replaced, rows.partition))
+        if not len(rows.keys):
+            return
+        hashes = row_hashes(rows.keys, rows.partition)
+        numbers = np.full(len(hashes), self.groups.number((rows.partition, rows.file_id)), np.int64)
+        self.entries.append(coded_entries(self.coder, WrittenRows(rows.vectors, rows.keys, hashes, numbers)))
+        self.written.append(hashes)
+        self.nbytes += len(hashes) * _entry_bytes(self.coder.shape)
+
+    def changes(self) -> Changes:
+        """The rows whose earlier entries do not count any more, and those that may have another vector."""
+        return Changes(_joined(self.replaced), _joined(self.written))
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.empty(0, np.uint64), *parts])
+
+
+KIND = VectorIndexKind(VECTOR_INDEX, is_prefix=True, decode=bloom_filters.decode, build_position=80, describe=_describe)

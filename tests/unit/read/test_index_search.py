@@ -1,0 +1,132 @@
+"""Search by a vector index: batches, conditions, bounds and widths give rows of the view with their exact distances."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.errors import InvalidOption
+from lakebed.read import index_search
+
+DIMENSION = 8
+_numbers = itertools.count()
+
+
+def clustered(rows: int = 600, **given: object) -> tuple[lakebed.Table, np.ndarray]:
+    """A table of rows around twelve points, and the vectors by key."""
+    random = np.random.default_rng(3)
+    points = random.standard_normal((12, DIMENSION))
+    vectors = (points[np.arange(rows) % 12] + 0.2 * random.standard_normal((rows, DIMENSION))).astype(np.float32)
+    schema = pa.schema(
+        [("id", pa.int64()), ("emb", lakebed.vector(DIMENSION)), ("city", pa.string()), ("n", pa.int64())]
+    )
+    table = lakebed.create(f"memory://index-search/{next(_numbers)}", schema, key="id", partition_by="city", **given)
+    columns = {
+        "id": np.arange(rows),
+        "emb": pa.array(list(vectors)),
+        "city": [f"c{n % 3}" for n in range(rows)],
+        "n": np.arange(rows) % 5,
+    }
+    table.upsert(pa.table(columns))
+    table.indexes.create("vector", column="emb", clusters=12)
+    return table, vectors
+
+
+def found(table: lakebed.Table, query: np.ndarray, k: int = 10, **options: object) -> list[tuple[int, float]]:
+    rows = table.search(query, k, columns=["id"], **options).to_arrow()
+    return list(zip(rows["id"].to_pylist(), rows["_hudi_distance"].to_pylist(), strict=True))
+
+
+def test_a_search_by_the_index_finds_the_nearest_rows_with_their_distances() -> None:
+    table, vectors = clustered()
+    for query in vectors[:20] + 0.01:
+        assert found(table, query) == found(table, query, exact=True)
+
+
+def test_a_batch_is_the_searches_of_its_queries() -> None:
+    table, vectors = clustered()
+    queries = vectors[:5] + 0.01
+    rows = table.search(queries, 4, columns=["id"]).to_arrow().to_pylist()
+    for number, query in enumerate(queries):
+        of_query = [(row["id"], row["_hudi_distance"]) for row in rows if row["_hudi_query_index"] == number]
+        assert of_query == found(table, query, 4)
+    assert [row["_hudi_query_index"] for row in rows] == sorted(row["_hudi_query_index"] for row in rows)
+    assert table.search(np.empty((0, DIMENSION)), 4).to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("least", [10, 20_000], ids=["by the index", "exactly"])
+@pytest.mark.parametrize("where", ["city = 'c1'", "n = 2", "city = 'c1' and n > 1"])
+def test_a_condition_leaves_out_rows_whichever_way_they_are_searched(
+    where: str, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, vectors = clustered()
+    monkeypatch.setattr(index_search, "MIN_ROWS", least)
+    query = vectors[7]
+    assert ("vector_index_emb: " in str(table.search(query, 5, where=where).explain())) is (least == 10)
+    assert found(table, query, 30, where=where, probes=100, rerank=1000) == found(
+        table, query, 30, where=where, exact=True
+    )
+    assert len(found(table, query, 30, where=where, probes=1, rerank=1)) == 30
+    assert found(table, query, 5, where="n = 7") == []
+
+
+def test_a_search_that_finds_too_few_rows_looks_farther() -> None:
+    table, vectors = clustered()
+    assert len(found(table, vectors[0], 600, probes=1, rerank=1)) == 600
+    table.delete(where="n < 4")
+    assert len(found(table, vectors[0], 100, probes=1, rerank=1)) == 100
+
+
+def test_a_greatest_distance_leaves_out_rows() -> None:
+    table, vectors = clustered()
+    near = found(table, vectors[3], 50, max_distance=0.05)
+    assert near == [row for row in found(table, vectors[3], 50, exact=True) if row[1] <= 0.05]
+    assert near
+
+
+def test_the_columns_may_be_any() -> None:
+    table, vectors = clustered()
+    names = ["emb", "_hoodie_record_key", "city"]
+    rows = table.search(vectors[3], 2, columns=names)
+    assert rows.to_arrow().column_names == [*names, "_hudi_distance"]
+    assert rows.to_arrow().equals(table.search(vectors[3], 2, columns=names, exact=True).to_arrow())
+    assert rows.to_arrow().schema == rows.schema
+    assert table.search(vectors[3], 2, columns=[]).to_arrow().column_names == ["_hudi_distance"]
+
+
+def test_an_explanation_names_what_is_looked_at() -> None:
+    table, vectors = clustered()
+    text = str(table.search(vectors[0], 3, probes=2, rerank=20).explain())
+    assert "by index    vector_index_emb: 2 of 12 clusters, 20 candidates, 20 rows read" in text
+    assert "by index" not in str(table.search(vectors[0], 3, exact=True).explain())
+
+
+@pytest.mark.parametrize("name", ["probes", "rerank"])
+def test_numbers_that_there_are_not_are_refused(name: str) -> None:
+    table, vectors = clustered(60)
+    with pytest.raises(InvalidOption, match=name):
+        table.search(vectors[0], 3, **{name: 0})
+
+
+def test_sql_searches_by_an_index_that_it_makes() -> None:
+    table, vectors = clustered(60)
+    query = f"array({', '.join(map(str, vectors[4].tolist()))})"
+    search = f"SELECT id FROM hudi_vector_search('t', 'emb', {query}, 3, '{{}}', 'index')"
+    sql = {"tables": {"t": table}}
+    assert lakebed.sql(search.format("cosine"), **sql).to_arrow()["id"].to_pylist()[0] == 4
+    with pytest.raises(InvalidOption, match="no vector index on emb for the metric l2"):
+        lakebed.sql(search.format("l2"), **sql).to_arrow()
+    options = (
+        "'vector.metric' = 'l2', 'vector.num_clusters' = '4', 'vector.rabitq.bits' = '4', 'vector.query.nprobes' = '2'"
+    )
+    lakebed.sql(f"CREATE INDEX far ON t USING VECTOR (emb) OPTIONS ({options})", **sql)
+    assert lakebed.sql(search.format("l2"), **sql).to_arrow()["id"].to_pylist()[0] == 4
+    assert "vector_index_far: 2 of 4 clusters" in str(table.search(vectors[4], 1, metric="l2").explain())
+    with pytest.raises(InvalidOption, match=r"vector\.pq"):
+        lakebed.sql("CREATE INDEX bad ON t USING VECTOR (emb) OPTIONS ('vector.pq' = '4')", **sql)
+    lakebed.sql("DROP INDEX far ON t", **sql)
+    assert "vector_index_far" not in {index.name for index in table.indexes.list()}

@@ -1,0 +1,66 @@
+"""Vector indexes are built again when they are due, and their recall is measured."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakebed
+from lakebed.errors import InvalidOption
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.services import vector_indexes
+from lakebed.services.vector_indexes import indexes_to_rebuild
+from lakebed.storage import open_storage
+from support.vector_tables import another_writer, vector_rows, vector_table
+
+INDEX = "vector_index_emb"
+
+
+def due(table: lakebed.Table) -> list[str]:
+    return list(indexes_to_rebuild(open_snapshot(open_storage(table.uri))))
+
+
+def test_an_index_with_many_new_rows_is_built_again_by_maintenance(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = vector_table("mor")
+    table.indexes.create("vector", column="emb", metric="l2", clusters=1)
+    table.upsert(vector_rows(range(40, 50)))
+    assert due(table) == []
+    table.upsert(vector_rows(range(50, 80)))
+    assert due(table) == []  # few rows are compared in no time
+    monkeypatch.setattr(vector_indexes, "MIN_ROWS", 10)
+    assert due(table) == [INDEX]
+    events = list(lakebed.maintenance.run(table.uri, once=True))
+    assert any(f"{INDEX} was built again" in str(event) for event in events)
+    assert due(table) == []
+    assert table.indexes.verify(INDEX).ok
+
+
+def test_an_index_that_lacks_archived_commits_is_built_again() -> None:
+    options = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4, "hoodie.clean.commits.retained": 1}
+    table = vector_table("cow", properties={**options, "hoodie.clean.automatic": False})
+    table.indexes.create("vector", column="emb", metric="l2")
+    with another_writer():
+        for turn in range(7):
+            table.upsert(vector_rows(range(turn, turn + 3), ts=3 + turn))
+        table.maintenance.clean()
+        table.maintenance.archive()
+    assert due(lakebed.open(table.uri)) == [INDEX]
+
+
+def test_recall_is_the_share_of_the_nearest_rows_that_searches_find() -> None:
+    table = vector_table("cow")
+    table.indexes.create("vector", column="emb", metric="l2")
+    recall = table.indexes.recall("emb", rows=20, k=3)
+    assert (recall.index, recall.k) == (INDEX, 3)
+    assert 0 < recall.queries <= 20
+    assert recall.recall == 1.0
+    assert recall.to_dict()["recall"] == 1.0
+    assert str(recall).startswith(f"{INDEX}: 1.000 of the 3 nearest rows, over")
+
+
+def test_names_that_there_are_not_are_refused() -> None:
+    table = vector_table("cow")
+    for call in (table.indexes.recall, table.indexes.rebuild):
+        with pytest.raises(InvalidOption, match="no vector index"):
+            call("emb")
+    with pytest.raises(InvalidOption, match="rows"):
+        table.indexes.recall("emb", rows=0)
