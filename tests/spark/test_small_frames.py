@@ -161,7 +161,7 @@ def test_a_service_after_a_write_on_spark_runs_where_it_is_cheaper(
         rows = frame(spark, 20).withColumn("ts", F.lit(number).cast("bigint"))
         data = rows.mapInArrow(lambda batches: batches, SCHEMA)
         context.setJobGroup(f"commit {number}", "")
-        result = table.upsert(data)
+        result = table.upsert(data, options={"hoodie.compact.inline.max.delta.commits": 3})
         found = context.statusTracker().getJobIdsForGroup(f"commit {number}")
         return len(found), result.services
 

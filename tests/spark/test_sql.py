@@ -152,9 +152,13 @@ def test_names_uris_times_and_functions_are_those_of_duckdb(spark: Any, tables: 
 
 
 @pytest.mark.rest
-def test_the_examples_of_the_page_of_queries_run(spark: Any, tables: dict[str, Any]) -> None:
+def test_the_examples_of_the_page_of_queries_run(spark: Any, tables: dict[str, Any], tmp_path: Path) -> None:
     blocks = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs/queries.md").read_text(), re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {"lakebed": lakebed, "spark": spark, "t1": tables["a"], "t2": tables["b"]}
+    for name, column in (("orders", "city"), ("payments", "paid")):
+        rows = pa.table({"id": [1, 2], column: ["Rome", "Oslo"] if column == "city" else [20, 30]})
+        t = lakebed.load(str(tmp_path / name), rows, key="id", index="bucket", buckets=2, progress=False)
+        names[name] = lakebed.open(t.uri, spark=spark)
     for block in blocks:
         exec(block, names)
     assert rows_of(names["joined"]) == [(10,)]

@@ -134,9 +134,9 @@ def is_in_table(error: Exception, storage: Storage) -> bool:
 
 
 def _relative(path: str, storage: Storage) -> str:
-    """The path of a file relative to the table."""
+    """The path of a file relative to the table. Spark writes a local path as `file:/folder`."""
     root = storage.url().rstrip("/")
-    return path.removeprefix(root).removeprefix(root.removeprefix("file://")).lstrip("/")
+    return path.removeprefix(root).removeprefix("file:").removeprefix(root.removeprefix("file://")).lstrip("/")
 
 
 def missing_path(error: Exception, storage: Storage) -> str:
