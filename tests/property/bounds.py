@@ -42,6 +42,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "metadata_kinds.vector_rows._BATCH_BYTES": (1, HUGE),
     "read.index_search.MIN_ROWS": (0, HUGE),
     "read.index_search._RERANK": (1, HUGE),
+    "read.index_search._WIDER": (2, 1 << 16),
     "read.search._BATCH_BYTES": (1, HUGE),
     "read.search._BLOCK_BYTES": (1, HUGE),
     "ingestion.messages.PART_BYTES": (1, HUGE),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 OTHERS: dict[str, dict[str, str]] = {
     "a number of a file format, or of a type": {
+        "statements.definitions": "_CLONE_WITHIN",
+        "metadata_kinds.vector_index": "_FIRST_VERSION",
         "engine.arrow_data": "_NANOS_A_MICRO",
         "format.footer_cache": "_SURROGATES",
         "vector_index.codes": "_MAX_ELEMENT _MAX_EXPONENT",
@@ -134,6 +136,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "read.skip": "_YEAR_SLACK",
     },
     "beyond it a file or a request is refused": {
+        "metadata_kinds.vector_definitions": "_MAX_CLUSTERS",
         "format.avro.encoder": "_MAX_INFLATION _MIN_INFLATED",
         "format.avro.types": "_MAX_BYTES _MAX_DEPTH _VALUES_A_BYTE _VALUES_TO_SPARE",
         "filters.functions": "_MAX_DECIMALS",
@@ -154,6 +157,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "services.create_index": "_MAX_GROUPS",
     },
     "the default of an option, which its tests set": {
+        "read.index_search": "_RERANK_OF_K",
+        "metadata_kinds.vector_definitions": "DEFAULT_PROBES",
         "concurrency.hive": "_PORT _DEFAULT_SECONDS",
         "format.bloom": "_MAX_ENTRIES",
         "index.bucket": "DEFAULT_BUCKETS",
@@ -255,6 +260,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "format.row_groups.assembled": "_STREAM_BYTES",
     },
     "an estimate of time or of bytes: what is advised, the size of files, the number of file groups": {
+        "metadata_kinds.vector_store": "_TIE",
+        "metadata_kinds.vector_index": "_ENTRY_BYTES",
         "operations.group_commit": "_ROW_BYTES",
         "index.bucket_counts": "ADVISED_BYTES _MAX_HALVINGS",
         "index.costs": "_START _FILE _INDEX_FILE STORED_KEY _JOINED_KEY _INDEX_KEY _INDEX_BYTE _INDEX_BLOCK"
@@ -278,6 +285,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "index.inference": "_PLAUSIBLE",
     },
     "what is shown": {
+        "properties.column_values": "_NAME_LETTERS",
         "diagnosis.environment": "_JAVA",
         "diagnosis.storage": "CLOCK_SECONDS",
         "diagnosis.table": "_SMALL_FILES _LONG_TIMELINE _NAMED_FILES _ASKED_FILES _READ_BYTES",

@@ -35,13 +35,13 @@ GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
     ("mor", "upsert"): (105, 64, 828),
-    ("mor", "get"): (87, 40, 594),
-    ("mor", "get again"): (63, 28, 381),
+    ("mor", "get"): (87, 40, 595),
+    ("mor", "get again"): (63, 28, 382),
     ("mor", "scan"): (70, 33, 494),
     ("mor", "scan where"): (83, 46, 623),
-    ("mor", "compact"): (122, 69, 1039),
-    ("cow", "upsert"): (129, 72, 1084),
-    ("cow", "get"): (73, 33, 448),
+    ("mor", "compact"): (122, 69, 1040),
+    ("cow", "upsert"): (129, 72, 1085),
+    ("cow", "get"): (73, 33, 449),
     ("cow", "scan"): (54, 26, 331),
 }
 # Parts of the function that they stand in: from Python 3.12 on the interpreter takes them so, too.

@@ -138,7 +138,10 @@ class IndexSearch:
             rows = self.candidates.read(pa.concat_tables(candidates))
             rows = rows.filter(rows[nearest.column].is_valid())
             for query, named in zip(waiting, candidates, strict=True):
-                of_query = rows if len(waiting) == 1 else _named_rows(rows, named)
+                of_query = rows
+                if len(waiting) > 1:
+                    pairs = _pairs(named["partition"], named["key"])
+                    of_query = rows.filter(pc.is_in(_pairs(rows[_PATH], rows[RECORD_KEY]), value_set=pairs))
                 if len(of_query) < nearest.count and rerank < self.index.entries:
                     few.append(query)
                 else:
@@ -240,13 +243,6 @@ def _allowed_rows(scan: Scan) -> npt.NDArray[np.uint64]:
         batches = reader.read(scan.reader, file_slice)
         parts += [row_hashes(plain_strings(batch.column(RECORD_KEY)), file_slice.partition) for batch in batches]
     return np.concatenate(parts)
-
-
-def _named_rows(rows: pa.Table, named: pa.Table) -> pa.Table:
-    """The rows that the candidates of one query name."""
-    return rows.filter(
-        pc.is_in(_pairs(rows[_PATH], rows[RECORD_KEY]), value_set=_pairs(named["partition"], named["key"]))
-    )
 
 
 def _pairs(paths: pa.ChunkedArray, keys: pa.ChunkedArray) -> pa.Array:

@@ -25,7 +25,7 @@ from lakebed.model import (
     BaseFile,
     FileSlice,
 )
-from lakebed.properties.table_config import TableConfig, printed_partition_fields
+from lakebed.properties.table_config import printed_partition_fields
 from lakebed.read.keys import bucket_layout, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import demands_keys, depends_on_path, prune_partitions, slices_in_buckets, slices_without
 from lakebed.schema.conversion import can_cast, project
@@ -337,7 +337,12 @@ def plan_scan(
         nodes = tuple(conjuncts(predicate.root))
         others = tuple(node for node in nodes if {*columns_of(node)} != {COMMIT_TIME})
         chooser = predicate if len(others) == len(nodes) else combine(None, others)
-    implied = _implied(snapshot.config, predicate, available) if snapshot.config.generated else ()
+    implied: Sequence[Node] = ()
+    if predicate is not None and snapshot.config.generated:
+        from lakebed.filters.generated import generated_column, implied_conditions
+
+        generated = [generated_column(name, text, available) for name, text in snapshot.config.generated.items()]
+        implied = tuple(implied_conditions(predicate.root, generated))
     if choosing or implied:
         from lakebed.filters.predicates import And, Predicate
 
@@ -381,16 +386,6 @@ def plan_scan(
         telemetry.read_planned(snapshot.storage.spec.uri, query, seconds, files, size)
         telemetry.caches_used(requests_of_caches())
     return plan
-
-
-def _implied(config: TableConfig, predicate: Predicate | None, available: pa.Schema) -> tuple[Node, ...]:
-    """What a condition says of the generated columns of the table."""
-    if predicate is None:
-        return ()
-    from lakebed.filters.generated import generated_column, implied_conditions
-
-    columns = [generated_column(name, text, available) for name, text in config.generated.items()]
-    return tuple(implied_conditions(predicate.root, columns))
 
 
 def _prune(

@@ -80,15 +80,15 @@ def parse_database(statement: Statement, sources: Sources) -> Command | None:
 def _show_names(kind: str, cursor: CommandCursor, names: Names) -> Command | None:
     """SHOW DATABASES, or SHOW TABLES of a database of the warehouse; None for what Spark answers alone."""
     if kind == "SHOW DATABASES":
-        shown = ShowDatabases(names, "*" if cursor.word in ("IN", "FROM") else _pattern(cursor))
-        return None if cursor.at < cursor.stop else shown
+        command = ShowDatabases(names, "*" if cursor.word in ("IN", "FROM") else _pattern(cursor))
+        return None if cursor.at < cursor.stop else command
     is_extended = kind == "SHOW TABLE" and cursor.takes("EXTENDED")
     if not (is_extended or kind == "SHOW TABLES") or not cursor.takes_one("IN", "FROM"):
         return None
     database = cursor.name("database").lower()
-    command = ShowTables(names, [database], _pattern(cursor), is_extended)
+    tables = ShowTables(names, [database], _pattern(cursor), is_extended)
     cursor.end()
-    return command if database in names.databases() else None
+    return tables if database in names.databases() else None
 
 
 def _about_table(kind: str, cursor: CommandCursor, sources: Sources) -> Command | None:
@@ -153,7 +153,16 @@ class ShowTables:
         if session is not None:
             columns["isTemporary"] = pa.repeat(pa.scalar(False), len(listed))
         if self.is_extended:
-            columns["information"] = pa.array([_information(sources, ".".join(names)) for names in listed], text)
+            texts: list[str] = []
+            for name in map(".".join, listed):
+                table = sources.opened(name)
+                lines = [f"{key}: {value}" for key, value in _facts(table, name).items()]
+                lines.append("Schema: root")
+                for f in table.schema:  # as Spark prints a schema
+                    kind, nullable = spark_type(f.type).lower(), str(f.nullable).lower()
+                    lines.append(f" |-- {f.name}: {kind} (nullable = {nullable})")
+                texts.append("\n".join([*lines, ""]))
+            columns["information"] = pa.array(texts, text)
         rows = rows_of(pa.table(columns), sources)
         if session is None or not session.catalog.databaseExists(self.databases[0]):
             return rows
@@ -229,16 +238,6 @@ def _facts(table: Table, name: str) -> dict[str, str]:
         "Index": table.indexes.index.name,
         "Last instant": "" if last is None else last.time,
     }
-
-
-def _information(sources: Sources, name: str) -> str:
-    """The facts about a table as a text, and its columns as Spark prints a schema."""
-    table = sources.opened(name)
-    columns = [
-        f" |-- {f.name}: {spark_type(f.type).lower()} (nullable = {str(f.nullable).lower()})" for f in table.schema
-    ]
-    lines = [f"{key}: {value}" for key, value in _facts(table, name).items()]
-    return "\n".join([*lines, "Schema: root", *columns, ""])
 
 
 @dataclass(frozen=True, slots=True)

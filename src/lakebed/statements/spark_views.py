@@ -58,10 +58,10 @@ def refresh_views(spark: SparkSession) -> None:
     """Make the views of tables that have changed since again, so that the next query shows their newest rows. A view of
     a table that was dropped is dropped."""
     views: dict[str, tuple[Table, str]] = vars(spark).get(_ATTRIBUTE, {})
-    for name, (table, shown) in list(views.items()):
+    for name, (table, instant) in list(views.items()):
         try:
             scan = table.scan()
-            if scan.snapshot.instant != shown:
+            if scan.snapshot.instant != instant:
                 scan.to_spark().createOrReplaceTempView(name)
                 views[name] = table, scan.snapshot.instant
         except TableNotFound:

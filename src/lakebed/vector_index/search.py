@@ -274,21 +274,17 @@ class LayeredIndex:
         """The file groups of all layers, each once."""
         self._replaced = _Newest([head.changes.replaced for head in heads])
         self._possible = _Newest([head.changes.possible for head in heads])
-        self._deleted_groups = self._deleted()
+        # for each file group the number of the newest layer that deleted its partition, -1 where none did
+        self._deleted_groups = np.full(len(self.groups), -1)
+        for number, head in enumerate(heads):
+            if len(head.changes.partitions):
+                deleted = pc.is_in(self.groups.partitions, head.changes.partitions)
+                self._deleted_groups[as_numpy(deleted)] = number
 
     def of_instants(self, instants: Collection[str]) -> LayeredIndex:
         """The index with its first layer, and of the later ones only those of these instants."""
         layers = [layer for number, layer in enumerate(self._layers) if not number or layer.instant in instants]
         return LayeredIndex(self._coder, layers, self._cache_bytes)
-
-    def _deleted(self) -> Numbers:
-        """For each file group the number of the newest layer that deleted its partition, -1 where none did."""
-        newest = np.full(len(self.groups), -1)
-        for number, layer in enumerate(self._layers):
-            if len(layer.head.changes.partitions):
-                deleted = pc.is_in(self.groups.partitions, layer.head.changes.partitions)
-                newest[as_numpy(deleted)] = number
-        return newest
 
     def search(self, queries: Matrix, count: int, probes: int, allowed: Allowed | None = None) -> Candidates:
         """The `count` rows with the least estimated distances to each query, of the `probes` clusters that are nearest
