@@ -190,7 +190,12 @@ def check(
     for listed in ("true", "false"):
         assert_same_rows(hudi.read(table.uri, option={"hoodie.metadata.enable": listed}), found)
     verified = table.indexes.verify()
-    assert not [row for row in verified.differences.to_pylist() if row["index"] not in without], (turn, verified)
+    # release 1.2.0 adds partition statistics to a table of version 6, and with them those of meta columns: files of
+    # before have none until a repair
+    old = ("column_stats", "missing") if case.version == 6 else ()
+    wrong = [row for row in verified.differences.to_pylist() if row["index"] not in without]
+    wrong = [r for r in wrong if (r["index"], r["problem"]) != old or not r["what"].startswith("_hoodie_")]
+    assert not wrong, (turn, verified)
     if hudi.version == "1.2.0" and turn in VALIDATED:  # it takes longer than all the rest
         problems = hudi.problems(table.uri)
         assert not problems, (turn, problems)
