@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from lakebed.errors import InvalidOption, LakebedError
 from lakebed.filters.coercion import SparkOnly, parse_zone
-from lakebed.filters.predicates import Call, Column, Compare, In, Literal, Node, Operator, Value, conjuncts
+from lakebed.filters.predicates import Call, Column, Compare, In, IsNull, Literal, Node, Operator, Or, Value, conjuncts
 from lakebed.filters.sql import ConditionReader, has_odd_escapes, parse_tree
 from lakebed.merge.clauses import evaluate
 from lakebed.schema.assignment import DATA, check_fits, in_column, project_incoming
@@ -113,17 +113,19 @@ def _source(value: Value) -> Column | None:
 
 def implied_conditions(root: Node, columns: Sequence[GeneratedColumn]) -> list[Node]:
     """What a condition says of generated columns: for each of its parts that compares a column with constants, the
-    condition on each column that is a cast or a cut-off time of it. Rows whose generated columns have the values of
-    their expressions fulfil them wherever they fulfil the condition.
+    condition on each column that is a cast or a cut-off time of it, or that it is null, as in rows of writers that do
+    not know the expression. All other rows whose generated columns have the values of their expressions fulfil them
+    wherever they fulfil the condition.
 
     >>> from lakebed.filters.sql import parse_filter
     >>> schema = pa.schema({"ts": pa.timestamp("us", "UTC"), "day": pa.date32()})
     >>> where = parse_filter("ts >= '2026-01-02'", schema)
-    >>> implied_conditions(where.root, [generated_column("day", "CAST(ts AS DATE)", schema)])[0].op
-    '>='
+    >>> (condition,) = implied_conditions(where.root, [generated_column("day", "CAST(ts AS DATE)", schema)])
+    >>> [type(part).__name__ for part in condition.parts]
+    ['Compare', 'IsNull']
     """
     return [
-        implied
+        Or((implied, IsNull(Column((column.field.name,), column.field.type))))
         for part in conjuncts(root)
         for column in columns
         if column.source is not None

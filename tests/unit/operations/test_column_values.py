@@ -11,6 +11,8 @@ import pytest
 
 import lakebed
 from lakebed.errors import CheckFailed, InvalidOption, InvalidRecord, LakebedError, SchemaConflict, UnsupportedFeature
+from lakebed.properties.file import update_table_config
+from lakebed.storage import open_storage
 
 UTC = dt.UTC
 SCHEMA = pa.schema(
@@ -165,7 +167,7 @@ def test_a_condition_on_the_source_prunes_partitions_of_the_generated_column(tmp
     t.upsert({"id": [1, 2, 3], "ts": [at(1), at(2), at(3)], "n": [None] * 3})
     scan = t.scan(where="ts >= '2026-01-02' and n is null")
     assert "pruned      1 file by partition" in str(scan.explain())
-    assert "implied     (`day` >= DATE '2026-01-02') (of generated columns)" in str(scan.explain())
+    assert "implied     ((`day` >= DATE '2026-01-02') OR (`day` IS NULL)) (of generated columns)" in str(scan.explain())
     assert sorted(r["id"] for r in scan.to_arrow().to_pylist()) == [2, 3]
     for where, ids, paths in (
         ("ts < '2026-01-02 05:00:00'", [1], 2),  # the day itself stays
@@ -179,6 +181,16 @@ def test_a_condition_on_the_source_prunes_partitions_of_the_generated_column(tmp
         assert sorted(r["id"] for r in scan.to_arrow().to_pylist()) == ids, where
         pruned = scan.pruning().column("pruned_by").to_pylist()
         assert 3 - pruned.count("partition") == paths, where
+
+
+def test_rows_of_a_writer_that_does_not_know_the_expression_are_found_by_the_source(tmp_path: Path) -> None:
+    schema = pa.schema([*SCHEMA, ("day", pa.date32())])
+    t = lakebed.create(str(tmp_path / "foreign"), schema, key="id", partition_by="day")
+    t.upsert({"id": [1, 2], "ts": [at(2), at(3)], "day": [None, dt.date(2026, 1, 3)]}, partial=True)
+    update_table_config(open_storage(t.uri), {"lakebed.generated.day": "CAST(ts AS DATE)"}, lambda: True)
+    scan = lakebed.open(t.uri).scan(["id"], where="ts >= '2026-01-02'")
+    assert "implied" in str(scan.explain())
+    assert sorted(scan.to_arrow()["id"].to_pylist()) == [1, 2]
 
 
 def test_the_year_and_the_truncated_time_prune_too(tmp_path: Path) -> None:
