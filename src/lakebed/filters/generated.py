@@ -15,7 +15,7 @@ from lakebed.filters.coercion import SparkOnly, parse_zone
 from lakebed.filters.predicates import Call, Column, Compare, In, IsNull, Literal, Node, Operator, Or, Value, conjuncts
 from lakebed.filters.sql import ConditionReader, has_odd_escapes, parse_tree
 from lakebed.merge.clauses import evaluate
-from lakebed.schema.assignment import DATA, check_fits, in_column, project_incoming
+from lakebed.schema.assignment import DATA, Rule, check_fits, in_column, project_incoming
 
 # Expressions mean the same for every writer, whatever its session says: times without a zone are in UTC.
 ZONE = "UTC"
@@ -46,7 +46,7 @@ class GeneratedColumn:
         rows lack counts as null. Raises `InvalidRecord` for a row in which the expression has no value."""
         columns = project_incoming(rows, self.sources)
         (values,) = evaluate(pa.Table.from_batches([columns]), [self.expression])
-        return in_column(values, self.field)
+        return in_column(values, self.field, _rule(values.type, self.field))
 
 
 def generated_column(name: str, text: str, schema: pa.Schema, others: Sequence[str] = ()) -> GeneratedColumn:
@@ -69,9 +69,16 @@ def generated_column(name: str, text: str, schema: pa.Schema, others: Sequence[s
             hint="give an expression over other columns, such as CAST(ts AS DATE); a constant is a default",
             context={"column": name},
         )
-    check_fits(value.type, field, DATA, text=text)
+    check_fits(value.type, field, _rule(value.type, field), text=text)
     sources = pa.schema([schema.field(column).with_nullable(True) for column in columns])
     return GeneratedColumn(field, text, sources, value.to_arrow(), _source(value))
+
+
+def _rule(kind: pa.DataType, field: pa.Field) -> Rule:
+    """How values of a type become those of a generated column: as data, which loses nothing, and whole decimals, which
+    sums and products of whole numbers are, as in an assignment of SQL."""
+    is_whole = pt.is_decimal(kind) and kind.scale == 0 and pt.is_integer(field.type)
+    return Rule(sql=True, zone=ZONE) if is_whole else DATA
 
 
 def type_of_expression(name: str, text: str, schema: pa.Schema) -> pa.DataType:

@@ -7,8 +7,9 @@ id that follows from its values, so that a write that is run again leaves it the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ from lakebed.operations.create import create
 from lakebed.operations.result import WriteResult
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.read.scan import Scan
 from lakebed.schema.assignment import project_incoming
 from lakebed.schema.evolution import EVOLUTION_OPTION
 from lakebed.schema.java_text import to_java_text
@@ -36,6 +38,10 @@ from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
 
 REJECTS_FOLDER = f"{HOODIE}/lakebed_rejects"
+# What follows the record key in an id: the names of checks, and a number.
+_AFTER_KEY = r"\|[^|]*\|[0-9]+$"
+# Stands between a partition path and a key; no folder has it in its name.
+_BETWEEN = "\0"
 # The table of rejects follows the columns of its table: those that went are null, those that were widened are wider.
 _FOLLOWS_COLUMNS = {"hoodie.write.set.null.for.missing.columns": "true", EVOLUTION_OPTION: "widen"}
 
@@ -107,6 +113,33 @@ def _text(values: pa.Array) -> pa.Array:
     return to_java_text(values)
 
 
+def rejects_of(context: WriteContext, options: Mapping[str, str] = MappingProxyType({})) -> WriteContext | None:
+    """The context of writes to the table of rejects of a table; None where it has none yet."""
+    storage = rejects_storage(context.storage)
+    try:
+        config = load_table_config(storage)
+    except TableNotFound:
+        return None
+    settings = with_table_settings(resolve_options(options), config.properties)
+    return WriteContext(open_snapshot(storage, config), context.engine, settings)
+
+
+def rejects_of_keys(context: WriteContext, rejects: WriteContext, keys: pa.Array, paths: pa.Array | None) -> pa.Table:
+    """The rows of the table of rejects whose record keys are among these, in the partition path beside each key if
+    paths are given: `id`, and the record key as `key`."""
+    parts = [pa.table({"id": pa.array([], pa.string()), "key": pa.array([], pa.string())})]
+    searched = keys if paths is None else pc.binary_join_element_wise(paths, keys, _BETWEEN)
+    for batch in Scan(rejects.opened).of_columns(["id", "row"]).to_batches():
+        texts = pc.replace_substring_regex(batch.column("id"), _AFTER_KEY, "")
+        named = texts
+        if paths is not None:
+            rows = pa.RecordBatch.from_struct_array(batch.column("row"))
+            named = pc.binary_join_element_wise(context.keys.partition_path.arrow(rows), texts, _BETWEEN)
+        part = pa.table({"id": batch.column("id"), "key": texts})
+        parts.append(part.filter(pc.fill_null(pc.is_in(named, value_set=searched), False)))
+    return pa.concat_tables(parts)
+
+
 def keep_rejects(context: WriteContext, judged: Judged, upsert: Callable[[WriteContext, Rows], WriteResult]) -> None:
     """Write the quarantined rows of a write to the table of rejects by `upsert`. The write calls it before it begins: a
     row is lost by neither if one of the two fails."""
@@ -117,13 +150,13 @@ def keep_rejects(context: WriteContext, judged: Judged, upsert: Callable[[WriteC
     key = None if context.makes_keys else context.keys.record_key
     rows = engine.map(judged.quarantined, _Rejected(columns, key), rejects_schema(columns))
     storage = rejects_storage(context.storage)
+    rejects = rejects_of(context, _FOLLOWS_COLUMNS)
+    if rejects is None:
+        _create(storage, context.config, columns)
+        rejects = rejects_of(context, _FOLLOWS_COLUMNS)
+        assert rejects is not None
     try:
-        config = load_table_config(storage)
-    except TableNotFound:
-        config = _created(storage, context.config, columns)
-    options = with_table_settings(resolve_options(_FOLLOWS_COLUMNS), config.properties)
-    try:
-        upsert(WriteContext(open_snapshot(storage, config), engine, options), rows)
+        upsert(rejects, rows)
     except SchemaConflict as error:
         raise SchemaConflict(
             f"rows that break checks of table {context.config.name!r} do not fit into its table of rejects,"
@@ -134,8 +167,8 @@ def keep_rejects(context: WriteContext, judged: Judged, upsert: Callable[[WriteC
         ) from error
 
 
-def _created(storage: Storage, config: TableConfig, columns: pa.Schema) -> TableConfig:
-    return create(
+def _create(storage: Storage, config: TableConfig, columns: pa.Schema) -> None:
+    create(
         storage,
         rejects_schema(columns),
         settings=TableSettings(name=f"{config.name}_rejects", key_fields=("id",)),

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.concurrency.conflicts import COMPACT_OPERATION
-from lakebed.errors import CommitConflict, CorruptFile, InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, CorruptFile, InvalidOption, TableNotFound, UnsupportedFeature
 from lakebed.format.bootstrap import BASE_PATH
 from lakebed.format.file_contents import row_batches
 from lakebed.handles.compact import SliceCompactor
@@ -27,7 +27,7 @@ from lakebed.metadata_upkeep.services import purge
 from lakebed.model import ERASED_ROWS, PARTITION_PATH, RECORD_KEY, Action, FileGroupId, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.delete import delete, selected_keys
-from lakebed.operations.rejects import REJECTS_FOLDER
+from lakebed.operations.rejects import REJECTS_FOLDER, rejects_of, rejects_of_keys
 from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.policies.cleaning import retain_versions
 from lakebed.read.row_traces import (
@@ -64,7 +64,8 @@ _UNEXPLAINED = "it was written meanwhile, or no step writes it again", "Erase ag
 class Erasure:
     """The erasure of some rows of one table. `renew` returns the table's present state; `selector` selects the rows as
     for a delete. A run that another writer interrupts continues: `deleted` counts the rows deleted so far, `missing`
-    the keys that no file had at first, and a savepoint that holds rows is then reported as remaining."""
+    the keys that no file had at first, and a savepoint that holds rows is then reported as remaining. `rejected` are
+    the ids of the rows of the same keys in the table of rejects, None where it has none."""
 
     renew: Callable[[], WriteContext]
     selector: Any
@@ -73,6 +74,7 @@ class Erasure:
     steps: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
     has_rebuilt: bool = False
+    rejected: pa.Array | None = None
 
     def run(self, *, dry_run: bool = False) -> TableErasure:
         """Erase the rows; with `dry_run` only find the files that contain something of them. Raises `InvalidOption` for
@@ -88,6 +90,7 @@ class Erasure:
         stores = _stores(files, traced_paths, ())
         if self.missing is None:
             self.missing = len(keys.texts.unique()) - traces.stored_keys
+            self._find_rejected(context, keys)
         report = TableErasure(
             context.storage.spec.uri,
             rows + self.deleted,
@@ -101,7 +104,9 @@ class Erasure:
         saved = _savepoints_of(context.opened, traces.records)
         if dry_run:
             damage = tuple(_damage(path, why) for path, why in unreadable.items())
-            return replace(report, notes=tuple(map(_savepoint_note, saved)), remainders=damage, **_took(started))
+            return replace(
+                report, notes=(*self.notes, *map(_savepoint_note, saved)), remainders=damage, **_took(started)
+            )
         if not context.config.writes_base_files:
             context.check_write("erase")
         if saved and not self.deleted:
@@ -136,6 +141,28 @@ class Erasure:
             **_took(started),
         )
 
+    def _find_rejected(self, context: WriteContext, keys: RowKeys) -> None:
+        """Find the rows of these keys in the table of rejects; keys that only it has are not missing."""
+        rejects = rejects_of(context)
+        if rejects is None:
+            return
+        rows = rejects_of_keys(context, rejects, keys.texts, keys.partitions)
+        if rows.num_rows:
+            texts = rows["key"].unique()
+            self.rejected = rows["id"].combine_chunks()
+            self.missing = max(0, (self.missing or 0) - len(texts) + _count_rows(context.opened, RowKeys(texts)))
+            self.notes.append(f"the table of rejects has {count_text(rows.num_rows, 'row')} of these keys")
+
+    def _erase_rejected(self, holding: Sequence[TableFile]) -> Iterable[str]:
+        """Erase the rows of the same keys in the table of rejects, once. Returns a line of text about it."""
+        ids, self.rejected = self.rejected, None
+        context = self.renew()
+        if ids is None or rejects_of(context) is None:
+            return []
+        done = Erasure(lambda: _present(rejects_of(context)), ids.to_pylist()).run()
+        self.notes += [str(remainder) for remainder in done.remainders]
+        return [f"table of rejects: {count_text(done.rows, 'row')} erased"]
+
     def _select(self, context: WriteContext) -> tuple[RowKeys, int]:
         """The keys to search for, and the number of them for which the table has rows now."""
         table, scan = selected_keys(context, self.selector)
@@ -156,7 +183,15 @@ class Erasure:
         left: dict[str, TableFile] = {}
         damage: list[Remainder] = []
         for _ in range(_ROUNDS):
-            steps = (self._rewrite, self._renew_lists, self._clean, self._rebuild, self._purge, self._forget_ranges)
+            steps = (
+                self._erase_rejected,
+                self._rewrite,
+                self._renew_lists,
+                self._clean,
+                self._rebuild,
+                self._purge,
+                self._forget_ranges,
+            )
             for step in steps:
                 self._step(step, holding)
             snapshot = self.renew().opened
@@ -296,6 +331,13 @@ class Erasure:
             remainders.append(Remainder(path, *why))
         # the error message shows the first one, so one whose hint removes the cause
         return sorted(remainders, key=lambda left: left.reason == _UNEXPLAINED[0])
+
+
+def _present(context: WriteContext | None) -> WriteContext:
+    """The context. Raises `TableNotFound` for a table that was dropped meanwhile."""
+    if context is None:
+        raise TableNotFound("the table of rejects was dropped meanwhile", hint="erase again")
+    return context
 
 
 def _refuse_source_files(context: WriteContext) -> None:

@@ -94,7 +94,7 @@ class TableErasure(Printed):
         missing += ": never stored, or erased before"
         checked = f"checked {count_text(self.values, 'value')} in {count_text(self.checked_files, 'file')}"
         # of keys that no file has there is nothing to say that was erased, or that is left
-        none_stored = 0 < self.missing == self.keys and not self.rows and not self.stores and not self.remainders
+        none_stored = 0 < self.missing == self.keys and not (self.rows or self.stores or self.remainders)
         if self.error:
             yield f"{self.uri}: not erased: {self.error}"
         elif none_stored:

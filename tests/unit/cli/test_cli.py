@@ -85,7 +85,8 @@ def test_columns_are_listed_and_changed(capsys: pytest.CaptureFixture[str], uri:
     json_output(capsys, "columns", "move", uri, "extra", "--after", names[0])
     listed = json_output(capsys, "columns", uri)
     assert [column["name"] for column in listed] == [names[0], "extra", *names[1:]]
-    assert listed[1] == {"name": "extra", "type": "STRING", "nullable": True, "comment": "on top"}
+    facts = {"name": "extra", "type": "STRING", "nullable": True, "comment": "on top"}
+    assert listed[1] == {**facts, "default": "", "generated": ""}
     json_output(capsys, "columns", "drop", uri, "extra")
     assert [column["name"] for column in json_output(capsys, "columns", uri)] == names
 

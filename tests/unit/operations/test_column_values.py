@@ -298,3 +298,17 @@ def test_data_of_a_wrong_type_is_refused_by_its_column(tmp_path: Path) -> None:
     with pytest.raises(SchemaConflict, match="ts"):
         t.upsert({"id": [1], "ts": [[1]]})
     assert rows_of(t) == []
+
+
+def test_sums_of_whole_numbers_are_whole_numbers(tmp_path: Path) -> None:
+    schema = pa.schema([*SCHEMA, ("next", pa.int64()), ("twice", pa.int32())])
+    t = new_table(tmp_path, schema=schema, generated={"next": "id + 1", "twice": "2 * id"})
+    t.upsert({"id": [1, 2], "ts": [at(1), at(2)], "n": [None, None], "next": [2, 3]}, partial=True)
+    assert [(r["id"], r["next"], r["twice"]) for r in rows_of(t)] == [(1, 2, 2), (2, 3, 4)]
+    assert [r["id"] for r in t.scan(where="next > 2 and twice = 4").to_arrow().to_pylist()] == [2]
+    with pytest.raises(CheckFailed, match="next_generated"):
+        t.upsert({"id": [3], "ts": [at(1)], "next": [5]}, partial=True)
+    with pytest.raises(InvalidRecord, match="next"):
+        t.upsert({"id": [2**63 - 1], "ts": [at(1)]}, partial=True)
+    with pytest.raises(SchemaConflict, match="gives"):
+        new_table(tmp_path / "cut", schema=schema, generated={"next": "id / 2"})

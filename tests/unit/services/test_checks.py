@@ -12,7 +12,6 @@ import lakebed
 from lakebed.errors import (
     CheckFailed,
     CommitConflict,
-    ErasureIncomplete,
     InvalidOption,
     SchemaConflict,
     UnsupportedFeature,
@@ -273,21 +272,38 @@ class TestQuarantine:
         assert lakebed.drop(table.uri) == []
         assert [path for path in Path(table.uri).rglob("*") if path.is_file()] == []
 
-    def test_an_erasure_says_that_the_rejects_have_the_row_too(self, tmp_path: Path) -> None:
-        first = {"id": [1, 2], "name": ["Ann Onymous", "Bo"], "fare": [1.0, 2.0]}
-        table = lakebed.load(str(tmp_path / "t"), first, key="id")
+    @pytest.mark.parametrize("by_keys", [True, False])
+    def test_an_erasure_erases_the_rejected_rows_of_the_same_keys(self, tmp_path: Path, by_keys: bool) -> None:
+        first = {
+            "id": [1, 2, 1],
+            "city": ["Oslo"] * 2 + ["Rome"],
+            "name": ["Ann Onymous", "Bo", "Cy"],
+            "fare": [1.0] * 3,
+        }
+        table = lakebed.load(str(tmp_path / "t"), first, key="id", partition_by="city", index="simple")
         table.checks.add("cheap", "fare < 10", on_failure="quarantine")
-        table.upsert({"id": [1], "name": ["Ann Onymous"], "fare": [100.0]})
-        with pytest.raises(
-            ErasureIncomplete, match=r"file of the table of rejects.*t\.rejects\.erase\(where="
-        ) as caught:
-            table.erase([1])
-        assert "by hand" not in str(caught.value)
-        assert table.rejects.erase(where="row.id = 1").is_clean
-        assert table.erase([1]).is_clean
-        files = [path for path in Path(table.uri).rglob("*") if path.is_file()]
-        assert [path for path in files if b"Onymous" in path.read_bytes()] == []
-        assert table.count() == 1
+        late = {
+            "id": [1, 2, 1, 7],
+            "city": ["Oslo"] * 2 + ["Rome"] * 2,
+            "name": ["Ann Onymous", "B", "C", "Dee Ceased"],
+        }
+        table.upsert({**late, "fare": [100.0] * 4})
+        assert table.rejects.count() == 4
+        selected: dict[str, Any] = {"keys": [1]} if by_keys else {"where": "id = 1 and city = 'Oslo'"}
+        assert "the table of rejects has" in str(table.erase(**selected, dry_run=True))
+        assert table.rejects.count() == 4
+        report = table.erase(**selected)
+        erased = 2 if by_keys else 1
+        assert (report.is_clean, report.rows, f"rejects: {erased} row" in str(report)) == (True, erased, True)
+        left = table.rejects.scan(["row"]).to_arrow()["row"].to_pylist()
+        expected = [("Oslo", 2), ("Rome", 7)] if by_keys else [("Oslo", 2), ("Rome", 1), ("Rome", 7)]
+        assert sorted((row["city"], row["id"]) for row in left) == expected
+        report = table.erase([7, 8])  # 7 is in no row but a rejected one, 8 nowhere
+        assert (report.rows, report.tables[0].missing, report.is_clean) == (0, 1, True)
+        assert "rejects: 1 row erased" in str(report)
+        files = [path.read_bytes() for path in Path(table.uri).rglob("*") if path.is_file()]
+        assert not [data for data in files if b"Onymous" in data or b"Ceased" in data]
+        assert table.count() == (1 if by_keys else 2)
 
     def test_the_rejects_follow_columns_that_are_widened_renamed_and_dropped(self, tmp_path: Path) -> None:
         types = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("city", pa.string())])
