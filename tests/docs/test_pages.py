@@ -206,10 +206,10 @@ def test_the_table_of_the_sql_page_is_tried_word_by_word(one_row: lakebed.Table)
 
 def test_examples_that_need_a_server_are_few_and_run_elsewhere_or_as_far_as_they_go() -> None:
     """Blocks marked `py` are not run by page: those of queries.md run in the Spark layer, and the calls of
-    catalogs.md in tests/services."""
+    catalogs.md and dbt.md in tests/services."""
     blocks = {page.name: _BLOCK.findall(page.read_text(encoding="utf-8")) for page in DOCS}
     found = {name: code for name, code in blocks.items() if code}
-    assert sorted(found) == ["catalogs.md", "indexes.md", "queries.md"]
+    assert sorted(found) == ["catalogs.md", "dbt.md", "indexes.md", "queries.md"]
     names = {"lakebed": lakebed, "uri": "memory://docs-pages/hbase", "data": pa.table({"id": [1], "city": ["a"]})}
     (code,) = found["indexes.md"]
     exec(code, names)
