@@ -32,7 +32,7 @@ from lakebed.queries import table_calls
 from lakebed.secrets import without_users
 from lakebed.statements.run import named_reference, run
 from lakebed.statements.sources import Sources
-from lakebed.statements.spark_views import refresh_views
+from lakebed.statements.spark_views import drop_views, refresh_views
 from lakebed.wording import Printed
 
 if TYPE_CHECKING:
@@ -194,6 +194,7 @@ def detach_names(spark: SparkSession) -> None:
             return
         for replaced in reversed(attachment.replaced):
             replaced.put_back()
+        drop_views(spark)
         _sessions.discard(spark)
         if not any(is_connect(session) == is_connect(spark) for session in _sessions):
             for replaced in _of_classes.pop(is_connect(spark), []):

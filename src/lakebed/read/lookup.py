@@ -259,7 +259,7 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         types = ", ".join(dict.fromkeys(type(value).__name__ for value in values))
         # Arrow's own words speak of bytes and classes of Python
-        why = f"they are of type {types}" if isinstance(error, TypeError) or "<class" in str(error) else error
+        why = f"they are of type {types}" if isinstance(error, pa.ArrowTypeError) or "<class" in str(error) else error
         raise _no_fit(field, type_, why) from None
 
 

@@ -7,6 +7,7 @@ changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import md5
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,14 @@ def with_views(statement: Statement, listed: Sequence[Source], sources: Sources,
         changes[(source.reference.start, source.reference.end)] = name + alias_of(source)
     refresh_views(spark)
     return statement.replaced(changes)
+
+
+def drop_views(spark: SparkSession) -> None:
+    """Drop the views of tables, and with them what was made over them."""
+    views: dict[str, tuple[Table, str]] = vars(spark).pop(_ATTRIBUTE, {})
+    for name in views:
+        with suppress(Exception):  # a session that has ended
+            spark.catalog.dropTempView(name)
 
 
 def refresh_views(spark: SparkSession) -> None:

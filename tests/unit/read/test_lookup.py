@@ -213,7 +213,7 @@ def _by_day(name: str, kind: pa.DataType) -> lakebed.Table:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("key", ["2024-01-01", date(2024, 1, 1)])
 def test_a_key_of_time_is_given_as_a_date_or_a_text(kind: pa.DataType, key: Any) -> None:
-    table = _by_day("dates", kind)
+    table = _by_day(f"dates-{type(key).__name__}", kind)
     for keys in ([key], pa.table({"at": [key]}), {"at": [key]}, [{"at": key}], pa.array([key])):
         assert table.get(keys)["v"].to_pylist() == [1]
     assert table.exists([key, key]).to_pylist() == [True, True]
