@@ -79,6 +79,10 @@ _PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r" makes one, and so does t\.consumers\.start\(name\)", " makes one"),
     (r", or give (?:spark=|a pyarrow\.compute expression)", ""),
     (r"\bimages='rows'", "--output json"),
+    (
+        r"\bread t\.rejects, then lakebed\.drop\(t\.rejects\.uri\)",
+        "read `lakebed checks rejects URI`, then `lakebed drop URI/.hoodie/lakebed_rejects`",
+    ),
     (r"^sql\(\) does not run (.+) without a session, in the", r"\1 is no statement that runs without Spark, in the"),
     (r"; give spark= for those of Spark|\b[Ww]ithout spark= ", ""),
     (r" t\.stage\(\) shows the table with a write before it is committed\.", ""),
