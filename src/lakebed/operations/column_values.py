@@ -79,8 +79,8 @@ def _constant(column: str, text: str) -> Literal:
     except InvalidOption as error:
         raise InvalidOption(
             f"the default {text!r} of column {column!r} is not a constant: {error.message}",
-            hint="give a constant, `current_timestamp()` or `current_date()`; a value that follows from other columns of"
-            " the row is a generated column: GENERATED ALWAYS AS (expression)",
+            hint="give a constant, `current_timestamp()` or `current_date()`; a value that follows from other columns"
+            " of the row is a generated column: GENERATED ALWAYS AS (expression)",
             context={"column": column, "default": text},
         ) from error
 
