@@ -29,7 +29,8 @@ class Retention:
 class Protected:
     """The files that are retained under every policy.
 
-    - `savepointed`: paths of files that a savepoint names; their slices stay whole.
+    - `savepointed`: paths of files that a savepoint names; their slices stay whole, unless `later_logs_go`: then log
+      files of commits that were requested after all savepoints go.
     - `saved`: the instants of savepoints; the slice that each shows of a file group stays. A savepoint does not name
       the files of a commit that was requested before it and completed after it was made.
     - `planned`: by file group the instant of the slice that a pending compaction or log compaction works on; that one
@@ -42,6 +43,7 @@ class Protected:
     saved: Collection[str] = frozenset()
     planned: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
     unread: Instant | None = None
+    later_logs_go: bool = False
 
 
 def retain_commits(commits: Sequence[Instant], pending: Iterable[Instant], count: int) -> Retention | None:
@@ -156,10 +158,15 @@ def _expired(
         max((part.instant for part in group.slices if part.instant <= time), default="") for time in saved
     }
     for part in expired:
-        if (planned is not None and part.instant >= planned) or part.instant in saved_instants:
+        if planned is not None and part.instant >= planned:
             continue
-        if not any(file.path in protected.savepointed for file in part.files):
+        named = [file for file in part.files if file.path in protected.savepointed]
+        if part.instant not in saved_instants and not named:
             yield part
+        elif protected.later_logs_go:
+            newest = max(protected.saved, default="")
+            later = [log for log in part.log_files if log.instant > newest and log not in named]
+            yield replace(part, base_files=(), log_files=tuple(later))
 
 
 def _before_commit(group: GroupSlices, retention: Retention, replacement: Instant | None) -> list[SliceFiles]:

@@ -154,15 +154,18 @@ def plan_retention(
     paths: frozenset[str] | None,
     only: Collection[FileGroupId] | None = None,
     unread: Instant | None = None,
+    *,
+    later_logs_go: bool = False,
 ) -> CleanPlan:
     """The files that a retention releases in these partition paths (None: all), of all file groups or of those in
-    `only`. Files that commits from `unread` on show are retained."""
+    `only`. Files that commits from `unread` on show are retained, and slices of savepoints; with `later_logs_go` of
+    these only what the savepoints show."""
     listing = _listing(snapshot, paths)
     timeline = snapshot.timeline
     savepoints = savepointed_files(timeline)
     groups = visible_slices(snapshot, listing)
     savepoint_paths = frozenset(path for files in savepoints.values() for path in files)
-    protected = Protected(savepoint_paths, savepoints.keys(), planned_slices(timeline), unread)
+    protected = Protected(savepoint_paths, savepoints.keys(), planned_slices(timeline), unread, later_logs_go)
     selected_groups = (group for group in groups if only is None or group.id in only)
     plan = plan_cleaning(selected_groups, timeline.commits, retention, timeline.replaced_files, protected)
     emptied = tuple(_emptied(snapshot, plan, listing))

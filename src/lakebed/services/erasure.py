@@ -24,7 +24,7 @@ from lakebed.handles.compact import SliceCompactor
 from lakebed.metadata_records.layout import VECTOR_INDEX
 from lakebed.metadata_upkeep.comparison import rebuild
 from lakebed.metadata_upkeep.services import purge
-from lakebed.model import ERASED_ROWS, PARTITION_PATH, RECORD_KEY, Action, FileGroupId, has_completion_times
+from lakebed.model import ERASED_ROWS, PARTITION_PATH, RECORD_KEY, Action, FileGroupId, has_completion_times, path_in
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.delete import delete, selected_keys
 from lakebed.operations.rejects import REJECTS_FOLDER, rejects_of, rejects_of_keys
@@ -326,11 +326,25 @@ class Erasure:
                     "no commit names it",
                     "t.maintenance.repair(['orphans']) deletes it, or delete it by hand; then erase again.",
                 )
+            elif (holder := _savepoint_of_group(file, saved)) is not None:
+                why = (
+                    f"savepoint {holder} holds its file slice",
+                    f"t.savepoints.delete({holder!r}), then erase again.",
+                )
             else:
                 why = _UNEXPLAINED
             remainders.append(Remainder(path, *why))
         # the error message shows the first one, so one whose hint removes the cause
         return sorted(remainders, key=lambda left: left.reason == _UNEXPLAINED[0])
+
+
+def _savepoint_of_group(file: TableFile, saved: Mapping[str, frozenset[str]]) -> str | None:
+    """A savepoint that names a file of the same file group; None if there is none."""
+    if file.group is None:
+        return None
+    partition, file_id = file.group
+    starts = path_in(partition, file_id), path_in(partition, f".{file_id}")
+    return next((time for time, paths in saved.items() if any(path.startswith(starts) for path in paths)), None)
 
 
 def _present(context: WriteContext | None) -> WriteContext:
@@ -499,7 +513,7 @@ class _OlderSlices(Cleaning):
         last_slices = retain_versions(1)
         assert last_slices is not None
         paths = frozenset(path for path, _ in self.groups)
-        plan = plan_retention(snapshot, last_slices, paths, self.groups)
+        plan = plan_retention(snapshot, last_slices, paths, self.groups, later_logs_go=True)
         return plan if plan.files else NothingToDo("no file group that held the rows has an older slice")
 
 
