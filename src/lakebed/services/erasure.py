@@ -156,10 +156,16 @@ class Erasure:
     def _erase_rejected(self, holding: Sequence[TableFile]) -> Iterable[str]:
         """Erase the rows of the same keys in the table of rejects, once. Returns a line of text about it."""
         ids, self.rejected = self.rejected, None
-        context = self.renew()
-        if ids is None or rejects_of(context) is None:
+        if ids is None:
             return []
-        done = Erasure(lambda: _present(rejects_of(context)), ids.to_pylist()).run()
+
+        def renew() -> WriteContext:
+            rejects = rejects_of(self.renew())
+            if rejects is None:
+                raise TableNotFound("the table of rejects was dropped meanwhile", hint="erase again")
+            return rejects
+
+        done = Erasure(renew, ids.to_pylist()).run()
         self.notes += [str(remainder) for remainder in done.remainders]
         return [f"table of rejects: {count_text(done.rows, 'row')} erased"]
 
@@ -345,13 +351,6 @@ def _savepoint_of_group(file: TableFile, saved: Mapping[str, frozenset[str]]) ->
     partition, file_id = file.group
     starts = path_in(partition, file_id), path_in(partition, f".{file_id}")
     return next((time for time, paths in saved.items() if any(path.startswith(starts) for path in paths)), None)
-
-
-def _present(context: WriteContext | None) -> WriteContext:
-    """The context. Raises `TableNotFound` for a table that was dropped meanwhile."""
-    if context is None:
-        raise TableNotFound("the table of rejects was dropped meanwhile", hint="erase again")
-    return context
 
 
 def _refuse_source_files(context: WriteContext) -> None:
