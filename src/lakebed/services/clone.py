@@ -39,6 +39,7 @@ from lakebed.properties.file import PROPERTIES_PATH, create_table, table_checksu
 from lakebed.properties.table_config import TABLE_ID, TableConfig
 from lakebed.read.scan import Scan
 from lakebed.schema.arrow import without_meta
+from lakebed.schema.logical_types import is_vector
 from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.base import FileInfo, Storage
@@ -122,7 +123,11 @@ def retained(context: WriteContext, target: str) -> Savepoint:
 
 def base_files_of(view: Snapshot) -> SourceFolder:
     """The base files of a view, for a table that is made over them. Raises `UnsupportedFeature` unless each file has
-    the columns that the table has now, in their types."""
+    the columns that the table has now, in their types, and for vectors."""
+    vectors = [field.name for field in view.schema if is_vector(field.type)]
+    if vectors:
+        reason = f"of vectors such as {vectors[0]} the bytes alone are read from files of another table"
+        raise _refused(view.config, reason, "vectors")
     storage, files = view.storage, sorted(view.base_files(), key=lambda file: file.path)
     data = [DataFile(storage, file.path, file.size, storage.url(file.path)) for file in files]
     reason = "its files differ in columns or types, since columns were added or widened"

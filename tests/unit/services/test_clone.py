@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lakebed
@@ -240,3 +241,14 @@ def test_a_second_clone_of_a_commit_says_which_savepoint_keeps_its_files(
     ) as caught:
         source.undo()
     assert "Delete the savepoint first" in caught.value.hint
+
+
+def test_a_table_with_vectors_is_cloned_by_a_copy_alone() -> None:
+    schema = pa.schema([("id", pa.string()), ("emb", lakebed.vector(2))])
+    table = lakebed.create("memory://clones/vectors", schema, key="id")
+    table.upsert([{"id": "a", "emb": [1.0, 2.0]}, {"id": "b", "emb": None}])
+    with pytest.raises(UnsupportedFeature, match=r"of vectors such as emb the bytes alone .* Take deep=True"):
+        table.clone("memory://clones/vectors-shallow")
+    clone = table.clone("memory://clones/vectors-deep", deep=True)
+    assert clone.to_arrow().sort_by("id").to_pylist() == table.to_arrow().sort_by("id").to_pylist()
+    assert clone.search([1, 2], 1, metric="l2").to_arrow()["id"].to_pylist() == ["a"]
