@@ -22,6 +22,7 @@ from lakebed.inspector.tables import InspectedTable
 from lakebed.storage.folder import WrappedStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import open_storage, wrapping
+from lakebed.timeline import timeline as commits_of
 from lakebed.wording import instant_text, size_text, vector_text
 from support.golden_tables import golden
 from support.hostile import COLUMN, EVIL, PARTITION, QUERY, RECORD, hostile_table, notebook_views
@@ -442,6 +443,7 @@ def test_damage_is_described_where_it_is(tmp_path: Path) -> None:
     for step in range(2):
         t.upsert(trips(step))
     timeline = tmp_path / "t/.hoodie/timeline"
+    bodies = commits_of._BODIES  # pyright: ignore[reportPrivateUsage]
     with inspector(str(tmp_path / "t"), str(tmp_path / "none")) as server:
         assert "Table not found" in page(server, "/t/1/files")
         last = t.timeline.last
@@ -449,6 +451,7 @@ def test_damage_is_described_where_it_is(tmp_path: Path) -> None:
         body = timeline / last.file_name
         kept = body.read_bytes()
         body.write_bytes(b"")
+        bodies.clear()  # this process remembers what it wrote
         row = next(row for row in rows_of(page(server, "/t/0/timeline")) if row[0] == instant_text(last.time))
         assert "is empty" in row[2]
         query = urlencode({"time": last.time, "action": last.action.value})
