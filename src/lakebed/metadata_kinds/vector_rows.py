@@ -22,6 +22,7 @@ from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.base import TableAction
 from lakebed.metadata_kinds.key_changes import ActionKeys
 from lakebed.metadata_kinds.stored import base_slice
+from lakebed.metadata_kinds.vector_coverage import SERVICES
 from lakebed.model import COMMIT_TIME, RECORD_KEY, FileSlice
 from lakebed.schema.logical_types import is_vector, vector, vector_matrix, vector_size, vectors_of_bytes
 from lakebed.slices.reader import SliceReader
@@ -32,8 +33,6 @@ Matrix = npt.NDArray[Any]
 # Vectors that are decoded at a time.
 _BATCH_BYTES = 16 << 20
 _NEW_ROWS = ("INSERT", "INSERT_PREPPED", "BULK_INSERT", "BULK_INSERT_PREPPED", "BOOTSTRAP")
-_OVERWRITES = ("INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION")
-_SERVICES = ("CLUSTER", "COMPACT", "LOG_COMPACT")
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +64,7 @@ class WrittenVectors:
         self._is_insert = action.commit.operation.upper() in _NEW_ROWS
 
     def __iter__(self) -> Iterator[VectorRows]:
-        if self._action.commit.operation.upper() in _SERVICES:
+        if self._action.commit.operation.upper() in SERVICES:
             return
         for status in self._action.statuses:
             if status.path is None:
@@ -76,7 +75,7 @@ class WrittenVectors:
     def removed(self) -> Iterator[tuple[str, pa.Array]]:
         """The partition paths and the keys of rows that the action deletes, as far as it is known which they are: those
         of replaced file groups, and those that tasks report for indexes of keys."""
-        if self._action.commit.operation.upper() in _SERVICES:
+        if self._action.commit.operation.upper() in SERVICES:
             return
         keys = self._action.shared(ActionKeys)
         for file_slice in keys.replaced:

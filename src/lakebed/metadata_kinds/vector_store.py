@@ -114,7 +114,7 @@ class StoredIndex:
 
     @once
     def coder(self) -> Coder:
-        """What makes vectors into codes of this index."""
+        """The coder of the index: its shape and its centroids."""
         centroids = self._beginning_with(_CENTROIDS)
         return Coder(
             IndexShape.from_bytes(self._record(_SHAPE)),
@@ -133,7 +133,7 @@ class StoredIndex:
         return {key.removeprefix(_WITNESSES): Witness.of(data) for key, data in stored.items()}
 
     def coverage(self, snapshot: Snapshot) -> Coverage:
-        """What the index covers of a view."""
+        """The commits and file groups of a view that the index covers and lacks."""
         return coverage(snapshot, self.base, self.witnesses)
 
     def layered(self, snapshot: Snapshot) -> LayeredIndex:

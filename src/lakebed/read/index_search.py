@@ -186,7 +186,7 @@ class IndexSearch:
         return rows.take(pa.array(order[np.arange(len(order)) - starts < self.task.nearest.count]))
 
     def text(self) -> str:
-        """What a search by the index looks at, after it has run."""
+        """Lines with the clusters, candidates and rows that the search looks at; it runs for that."""
         self.rows()
         effort, index = self.effort, self.index
         lines = [

@@ -349,7 +349,7 @@ def _savepoint_of_group(file: TableFile, saved: Mapping[str, frozenset[str]]) ->
     if file.group is None:
         return None
     partition, file_id = file.group
-    starts = path_in(partition, file_id), path_in(partition, f".{file_id}")
+    starts = path_in(partition, f"{file_id}_"), path_in(partition, f".{file_id}_")
     return next((time for time, paths in saved.items() if any(path.startswith(starts) for path in paths)), None)
 
 

@@ -223,7 +223,7 @@ class DescribeTable:
 
 
 def _facts(table: Table, name: str) -> dict[str, str]:
-    """What DESCRIBE EXTENDED says about a table beside its columns."""
+    """The facts of DESCRIBE EXTENDED about a table, without its columns, by their names."""
     properties, last = table.properties, table.timeline.last
     partitions = [name for name in properties.get("hoodie.table.partition.fields", "").split(",") if name]
     return {
