@@ -60,7 +60,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "format.hfile.search": "_WORD",
         "format.hfile.writer": "MAX_KEY_BYTES _BYTES_PER_CHECKSUM _GZIP_LEVEL _FIXED_BYTES _NOWHERE",
         "format.key_order": "_WORD _PRIVATE_USE _BEYOND_BASIC_PLANE",
-        "format.log_file": "FORMAT_VERSION _AVRO_BLOCK_VERSION _SIZE_END _TOTAL_BYTES _TOO_LARGE",
+        "format.log_file": "FORMAT_VERSION _AVRO_BLOCK_VERSION _SIZE_END _TOTAL_BYTES _FOOTER_BYTES _TOO_LARGE",
         "format.parquet_footer": "TAIL _ROW_GROUPS _COLUMNS _META_DATA _TYPE _STATISTICS _SIZES _UNENCODED"
         " _REPETITION _DEFINITION",
         "format.parquet_writer": "_MIB",
@@ -245,6 +245,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "format.parquet_footer": "_BYTES_A_DIGEST",
         "format.row_groups.offset_index": "_FIXED_BYTES _BYTES_A_PAGE",
         "metadata.expected_files": "_BYTES_AN_INSTANT _BYTES_AN_EXTENT",
+        "metadata_records.group_files": "_MEMORY_OF_A_LOG _WRITTEN_BYTES",
         "metadata.slices": "_MEMORY_OF_A_BASE _MEMORY_OF_A_BYTE _MEMORY_OF_A_FILE",
         "timeline.history": "_BYTES_OF_ONE",
         "timeline.timeline": "_BYTES_A_FILE _BYTES_A_PROPERTY _MEMORY_OF_A_BYTE",

@@ -271,6 +271,10 @@ def decode_deletes(content: bytes | memoryview, path: str = "", offset: int = 0)
         raise type(error)(message, hint=error.hint, context={**error.context, **context}) from error
 
 
+NO_DELETES: Final = _HEAD.pack(_VERSION, 1) + b"\x00"
+"""The content of a block without deletes, such as the one that creates a file group of the metadata table."""
+
+
 def encode_deletes(keys: Any, partitions: Any = "") -> bytes:
     """A block's content that deletes these record keys whatever their ordering value, as the metadata table and the
     operation `delete` do. `partitions` is one path for all or a column of them; without keys the list is empty.
@@ -279,7 +283,7 @@ def encode_deletes(keys: Any, partitions: Any = "") -> bytes:
     '000000030000001902020a6b3030303702187265636f72645f696e646578040000'
     """
     if keys is None or not len(keys):
-        return _framed(b"\x00")
+        return NO_DELETES
     return framed_deletes(plain_strings(keys), _partition_paths(partitions), COMMIT_TIME)
 
 
@@ -292,7 +296,7 @@ def encode_ordered_deletes(keys: Any, partitions: Any, ordering: Sequence[pa.Arr
     """
     names = plain_strings(keys)
     if not len(names):
-        return _framed(b"\x00")
+        return NO_DELETES
     return framed_deletes(names, _partition_paths(partitions), encode_ordering(ordering, forced, len(names)))
 
 
@@ -307,15 +311,11 @@ def framed_deletes(keys: pa.StringArray, partitions: pa.BinaryArray | bytes, ord
     """A block's content from partition paths and ordering values that are Avro binary already."""
     records = join_pieces([b"\x02", encode_binaries(keys), partitions, ordering])
     body = b"".join([encode_long(len(keys)), records.buffers()[2].to_pybytes()[: _used(records)], b"\x00"])
-    return _framed(body)
+    return _HEAD.pack(_VERSION, len(body)) + body
 
 
 def _used(records: pa.BinaryArray) -> int:
     return int(pc.sum(pc.binary_length(records)).as_py())
-
-
-def _framed(body: bytes) -> bytes:
-    return _HEAD.pack(_VERSION, len(body)) + body
 
 
 def _decode_java(data: bytes, version: int) -> Deletes:

@@ -25,6 +25,8 @@ FORMAT_VERSION = 1
 _AVRO_BLOCK_VERSION = 3
 _SIZE_END = len(MAGIC) + 8
 _TOTAL_BYTES = 8
+# The number of footers, which is always zero.
+_FOOTER_BYTES = 4
 
 
 class BlockType(IntEnum):
@@ -256,6 +258,18 @@ class BlockHead:
     def read(self) -> bytes | memoryview:
         """The whole content."""
         return self.source.read(self.content_offset, self.content_length)
+
+
+def written_heads(blocks: Sequence[LogBlock], source: ReadRange) -> list[BlockHead]:
+    """The heads that `scan_blocks` reads from `source`, a log file that was written from these blocks."""
+    heads: list[BlockHead] = []
+    offset = 0
+    for block in blocks:
+        length, end = len(block.content), offset + len(block_bytes(block))
+        content = end - _TOTAL_BYTES - _FOOTER_BYTES - length
+        heads.append(BlockHead(block.type, offset, end, content, length, block.headers, source))
+        offset = end
+    return heads
 
 
 def scan_blocks(source: ReadRange) -> list[BlockHead]:

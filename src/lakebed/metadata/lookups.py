@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile, InvalidOption, LakebedError
-from lakebed.format.delete_block import decode_deletes
+from lakebed.format.delete_block import NO_DELETES, decode_deletes
 from lakebed.format.hashes import plain_strings
 from lakebed.format.hfile.entries import Entries
 from lakebed.format.hfile.reader import HFileReader
@@ -143,12 +143,12 @@ def _layers(
     for block in view.log_blocks(file_slice):
         if block.instant <= after_instant:
             continue
-        if block.type is BlockType.DELETE:
-            deleted = decode_deletes(block.read(), block.source.name, block.offset).keys
+        if block.type is not BlockType.DELETE:
+            add(view.data_block(block))
+        elif (content := block.read()) != NO_DELETES:
+            deleted = decode_deletes(content, block.source.name, block.offset).keys
             if len(deleted):
                 layers.append(Layer(deleted=deleted))
-        else:
-            add(view.data_block(block))
     return layers
 
 

@@ -15,10 +15,11 @@ from lakebed.errors import CorruptFile, LakebedError, TableNotFound
 from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.hfile.entries import BLOCKS
 from lakebed.format.hfile.reader import HFileReader, open_hfile
-from lakebed.format.log_file import BlockHead, BlockType, scan_blocks
+from lakebed.format.log_file import BlockHead, BlockType, scan_blocks, written_heads
 from lakebed.format.sources import SMALL_FILE_BYTES, CachedRanges, FileSource, ReadRange
 from lakebed.merge.log_entries import blocks_in_merge_order
 from lakebed.metadata.expected_files import ExpectedFiles, builds_partition, check_delta_commits, check_groups
+from lakebed.metadata_records.group_files import WRITTEN_LOGS
 from lakebed.metadata_records.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, is_of_data, parse_files
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile
 from lakebed.properties.file import load_table_config
@@ -34,6 +35,7 @@ from lakebed.timeline.timeline import Timeline, completed_at, load_table, load_t
 
 if TYPE_CHECKING:
     from lakebed.metadata_records.definitions import IndexDefinition
+    from lakebed.metadata_records.group_files import WrittenBlock
     from lakebed.metadata_records.records import Records
 
 T = TypeVar("T")
@@ -63,6 +65,10 @@ class SmallFiles(Generic[T]):
             self._cache.put(source.key, cached)
         return cached.content
 
+    def put(self, source: ReadRange, result: T) -> None:
+        """Keep a result that was made without a call of `make`."""
+        self._cache.put(source.key, CacheEntry(result, _MEMORY_OF_A_FILE + _MEMORY_OF_A_BYTE * source.size))
+
     def clear(self) -> None:
         """Empty the cache."""
         self._cache.clear()
@@ -90,6 +96,15 @@ def remember_newest_base(group: str, instant: str, reader: HFileReader) -> None:
 _BASES = BoundedCache[CacheEntry[_Base]](_BASES_BYTES)
 HFILES = SmallFiles[HFileReader](lambda source: open_hfile(source, keep_entries=source.size <= SMALL_FILE_BYTES))
 LOGS = SmallFiles[list[BlockHead]](scan_blocks)
+
+
+def heads_of_written(blocks: Sequence[WrittenBlock], source: FileSource) -> list[BlockHead]:
+    """The blocks of a log file that this process has written, which is not read."""
+    heads = written_heads([block for block, _ in blocks], CachedRanges(source))
+    for head, (_, written) in zip(heads, blocks, strict=True):
+        if written is not None:
+            HFILES.put(head.content, HFileReader(head.content, written=written))
+    return heads
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +287,9 @@ class MetadataSlices:
     def _heads(self, log: LogFile, bases: Set[str]) -> list[BlockHead]:
         heads = self._blocks.get(log.path)
         if heads is None:
-            heads = LOGS.of(self._source(log))
+            source = self._source(log)
+            written = WRITTEN_LOGS.get(source.key)
+            heads = LOGS.of(source) if written is None else heads_of_written(written.content, source)
             self._expected_files.check_log(log, heads, self.timeline, bases)
             self._blocks[log.path] = heads
         return heads

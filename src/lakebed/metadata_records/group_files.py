@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.delete_block import encode_deletes
 from lakebed.format.file_names import log_file_name
 from lakebed.format.hashes import plain_strings
+from lakebed.format.hfile.entries import Entries
+from lakebed.format.hfile.reader import Written
 from lakebed.format.hfile.writer import HFileWriter, runs_of_bytes, write_hfile
 from lakebed.format.log_file import LogBlock, block_bytes, delete_block, hfile_data_block
-from lakebed.format.sources import remember_written
+from lakebed.format.sources import MAX_REMEMBERED_FILE, remember_written
 from lakebed.metadata_records.layout import BASE_FILE_EXTENSION, METADATA_FOLDER
 from lakebed.metadata_records.records import record_form, record_schema
 from lakebed.model import WriteStat
 from lakebed.storage.base import Durable, Storage
 from lakebed.timeline.bodies.commit import NEW_FILE, stat_record
 
-Entries = tuple[Any, Any]
+KeysAndValues = tuple[Any, Any]
+# A block of a log file, with what its HFile was written from (None: it has none).
+WrittenBlock = tuple[LogBlock, Written | None]
 
 # The token of the log that creates a group; others have another one.
 CREATION_TOKEN = "0-0-0"
@@ -34,8 +40,15 @@ _LOG_BLOCK_BYTES = 64 << 20
 # Bytes of entries in a block of a base file. Hudi's default is four times as many; a lookup inflates a block for each
 # key of a large shard, and all blocks of a small one either way.
 _BASE_BLOCK_BYTES = 256 << 10
+# Bytes of the small log files that this process has written, and of what is around one in memory.
+_WRITTEN_BYTES = 8 << 20
+_MEMORY_OF_A_LOG = 2 << 10
 # Bytes of keys and values up to which a log file is made before it is written.
 _READY_BYTES = 4 << 20
+
+
+WRITTEN_LOGS = BoundedCache[CacheEntry[Sequence[WrittenBlock]]](_WRITTEN_BYTES)
+"""The blocks of log files that this process has written: the next commit does not read and decode them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +131,7 @@ class WrittenBase:
 @dataclass(frozen=True, slots=True)
 class EncodedLog:
     """A log file that is not written yet: its name, its bytes in parts (which may be readable only once), and its
-    counts."""
+    counts. `blocks` are the blocks of a small one."""
 
     group: FileGroup
     instant: str
@@ -126,6 +139,7 @@ class EncodedLog:
     parts: Iterable[bytes]
     writes: int
     deletes: int
+    blocks: Sequence[WrittenBlock] = ()
 
 
 def write_log(
@@ -159,16 +173,23 @@ def encode_log(
     file is written."""
     log_instant = instant if group.version >= 8 else group.slice_instant
     name = log_file_name(group.file_id, log_instant, group.log_version, token or new_token())
-    parts: Iterable[bytes] = map(block_bytes, _blocks(group, instant, keys, values, deleted))
-    if keys.nbytes + values.nbytes + deleted.nbytes <= _READY_BYTES:
+    blocks = _blocks(group, instant, keys, values, deleted)
+    size = keys.nbytes + values.nbytes + deleted.nbytes
+    small = list(blocks) if size <= MAX_REMEMBERED_FILE else []
+    parts: Iterable[bytes] = map(block_bytes, map(itemgetter(0), small or blocks))
+    if size <= _READY_BYTES:
         parts = list(parts)
-    return EncodedLog(group, instant, name, parts, len(keys), len(deleted))
+    return EncodedLog(group, instant, name, parts, len(keys), len(deleted), small)
 
 
 def put_log(storage: Storage, log: EncodedLog, *, durable: Durable = True) -> WrittenLog:
     """Write a log file, in the table with this storage; a large one is durable when this returns."""
     started = time.monotonic()
-    size = _put(storage, f"{METADATA_FOLDER}/{log.group.partition}/{log.name}", iter(log.parts), durable)
+    path = f"{METADATA_FOLDER}/{log.group.partition}/{log.name}"
+    size = _put(storage, path, iter(log.parts), durable)
+    if log.blocks and size <= MAX_REMEMBERED_FILE:
+        # its name is its own, since the token is: the key of a source without a time of change
+        WRITTEN_LOGS.put((storage.url(path), size, 0), CacheEntry(log.blocks, _MEMORY_OF_A_LOG + 2 * size))
     millis = int((time.monotonic() - started) * 1000)
     return WrittenLog(log.group, log.instant, log.name, size, log.writes, log.deletes, millis)
 
@@ -177,7 +198,7 @@ def write_base(
     storage: Storage,
     group: FileGroup,
     instant: str,
-    batches: Iterable[Entries],
+    batches: Iterable[KeysAndValues],
     *,
     token: str | None = None,
     schema_json: str | None = None,
@@ -225,7 +246,7 @@ def base_file_name(file_id: str, token: str, instant: str) -> str:
     return f"{file_id}_{token}_{instant}.{BASE_FILE_EXTENSION}"
 
 
-def sorted_by_key(keys: pa.Array, values: pa.Array) -> Entries:
+def sorted_by_key(keys: pa.Array, values: pa.Array) -> KeysAndValues:
     """The entries in ascending byte order of their keys."""
     if len(keys) < 2:
         return keys, values
@@ -239,17 +260,18 @@ def _schema(group: FileGroup) -> str:
 
 def _blocks(
     group: FileGroup, instant: str, keys: pa.StringArray, values: pa.BinaryArray, deleted: pa.StringArray
-) -> Iterator[LogBlock]:
+) -> Iterator[WrittenBlock]:
     schema = _schema(group)
     keys, values = sorted_by_key(
         plain_strings(keys), plain_strings(values)
     )  # only the sorted entries are needed from here on
     hbase_keys = group.version < _FIRST_NATIVE_VERSION
     for first, count in runs_of_bytes(keys, values, _LOG_BLOCK_BYTES):
-        entries = keys.slice(first, count), values.slice(first, count)
-        yield hfile_data_block(schema, write_hfile(*entries, schema_json=schema, hbase_keys=hbase_keys), instant)
+        entries = Entries(keys.slice(first, count).cast(pa.binary()), values.slice(first, count))
+        hfile = write_hfile(entries.keys, entries.values, schema_json=schema, hbase_keys=hbase_keys)
+        yield hfile_data_block(schema, hfile, instant), (entries, schema)
     if len(deleted):
-        yield delete_block(encode_deletes(deleted, group.partition), instant, schema)
+        yield delete_block(encode_deletes(deleted, group.partition), instant, schema), None
 
 
 def _put(storage: Storage, path: str, parts: Iterator[bytes], durable: Durable) -> int:

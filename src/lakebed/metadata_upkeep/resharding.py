@@ -16,7 +16,7 @@ from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
 from lakebed.metadata.slice_merge import open_slice
 from lakebed.metadata_kinds.registry import kind_of
 from lakebed.metadata_records.definitions import index_version
-from lakebed.metadata_records.group_files import Entries, FileGroup, WrittenBase, sorted_by_key, write_base
+from lakebed.metadata_records.group_files import FileGroup, KeysAndValues, WrittenBase, sorted_by_key, write_base
 from lakebed.metadata_records.layout import group_number
 from lakebed.metadata_records.records import into_form, record_schema
 from lakebed.metadata_upkeep.creation import first_free_number
@@ -26,7 +26,7 @@ from lakebed.model import Action, FileSlice, State
 from lakebed.storage.parallel import parallel_map
 
 _OPERATION = "UPSERT_PREPPED"
-# Entries in memory at a time, and how much larger than their files they are.
+# KeysAndValues in memory at a time, and how much larger than their files they are.
 _PASS_BYTES = 512 << 20
 _INFLATED = 8
 
@@ -136,12 +136,12 @@ def _rehash(store: MetadataStore, change: _Change, instant: str, version: int) -
     form = max((merge.form for merge in merges), key=lambda f: f.version)
     written: list[WrittenBase] = []
     for groups in _passes(change):
-        parts: dict[int, list[Entries]] = {group: [] for group in groups}
+        parts: dict[int, list[KeysAndValues]] = {group: [] for group in groups}
         for merge in merges:
             for keys, values in merge.content():
                 _share_out(change, (keys, into_form(values, merge.schema_json, form)), version, parts)
 
-        def write(group: int, parts: Mapping[int, Sequence[Entries]] = parts) -> WrittenBase:
+        def write(group: int, parts: Mapping[int, Sequence[KeysAndValues]] = parts) -> WrittenBase:
             entries = _sorted(parts[group])
             return write_base(store.data_storage, change.new[group], instant, entries, schema_json=record_schema(form))
 
@@ -159,7 +159,7 @@ def _passes(change: _Change) -> Iterator[range]:
     return (range(first, min(first + at_once, count)) for first in range(0, count, at_once))
 
 
-def _share_out(change: _Change, entries: Entries, version: int, parts: Mapping[int, list[Entries]]) -> None:
+def _share_out(change: _Change, entries: KeysAndValues, version: int, parts: Mapping[int, list[KeysAndValues]]) -> None:
     """Add the entries to the parts of those new groups that are in `parts`."""
     keys, values = entries
     texts, count = keys.cast(pa.string()), len(change.new)
@@ -172,7 +172,7 @@ def _share_out(change: _Change, entries: Entries, version: int, parts: Mapping[i
             part.append((keys.take(rows), values.take(rows)))
 
 
-def _sorted(parts: Sequence[Entries]) -> list[Entries]:
+def _sorted(parts: Sequence[KeysAndValues]) -> list[KeysAndValues]:
     if not parts:
         return []
     keys, values = (pa.concat_arrays(list(column)) for column in zip(*parts, strict=True))

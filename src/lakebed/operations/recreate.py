@@ -23,6 +23,7 @@ from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
 from lakebed.metadata.slices import HFILES, LOGS
+from lakebed.metadata_records.group_files import WRITTEN_LOGS
 from lakebed.model import HDFS_LOCK_FILE, HOODIE, LOCK_FILE, Action
 from lakebed.properties.file import (
     BACKUP_PATH,
@@ -281,7 +282,7 @@ def _finish(storage: Storage, lock: Lock) -> bool:
 
 def forget_files() -> None:
     """Empty the process's caches of files: those of a recreated table may have the names and sizes of old ones."""
-    for cache in (HFILES, LOGS, BLOCKS, FOOTERS, POSITIONS):
+    for cache in (HFILES, LOGS, WRITTEN_LOGS, BLOCKS, FOOTERS, POSITIONS):
         cache.clear()
 
 

@@ -12,6 +12,7 @@ import lakebed
 from lakebed.format.sources import forget_written
 from lakebed.metadata import expected_files
 from lakebed.metadata.slices import HFILES, LOGS
+from lakebed.metadata_records.group_files import WRITTEN_LOGS
 from lakebed.operations import pipeline
 from lakebed.operations.pipeline import MAX_LOCKED_GROUPS
 from lakebed.storage.base import Storage
@@ -47,7 +48,8 @@ def table(uri: str, kind: str, index: str) -> Table:
 def forget() -> None:
     """What this process has read, as in one that has just begun."""
     forget_written()
-    for cache in (timeline._BODIES, timeline._LISTED, timeline._SETTINGS, expected_files._WRITTEN, HFILES, LOGS):  # pyright: ignore[reportPrivateUsage]
+    of_timelines = timeline._BODIES, timeline._LISTED, timeline._SETTINGS, expected_files._WRITTEN  # pyright: ignore[reportPrivateUsage]
+    for cache in (*of_timelines, HFILES, LOGS, WRITTEN_LOGS):
         cache.clear()
 
 

@@ -117,6 +117,8 @@ _MAX_KEYS: Final = 8
 _POOL_FROM_BYTES: Final = 256 << 10
 _THREADS: Final = min(4, os.cpu_count() or 1)
 
+# What a file was written from: its entries, and the schema of their values.
+Written = tuple[Entries, str]
 _Search = Callable[[EntryBlock, Queries, Int64s], tuple[Int64s, Int64s]]
 
 
@@ -144,6 +146,8 @@ def open_hfile(source: ReadRange | bytes | memoryview, *, keep_entries: bool = F
 class HFileReader:
     """An open HFile. Its indexes are in memory; blocks are read when needed and shared through the cache of blocks.
 
+    `written` is given for a file that this process has just written, which is then read only for a lookup in it.
+
     >>> from lakebed.format.hfile.writer import write_hfile
     >>> data = write_hfile(pa.array(["a", "b"]), pa.array([b"1", b"2"]), schema_json='"bytes"')
     >>> file = open_hfile(data)
@@ -154,28 +158,38 @@ class HFileReader:
     ([1], [b'2'])
     """
 
-    def __init__(self, source: ReadRange, *, keep_entries: bool = False) -> None:
+    def __init__(self, source: ReadRange, *, keep_entries: bool = False, written: Written | None = None) -> None:
         self._source = source
         self._keep_entries = keep_entries
         self._entries: Entries | None = None
+        # the cache key of this file's blocks, and the number of its blocks
+        self.blocks: tuple[tuple[Any, ...], int] = source.key, 0
+        if written is None:
+            with self._damage():
+                self.__dict__["_opening"] = _Opening(source)
+            self.entry_count = self._opening.trailer.entry_count
+            self.blocks = source.key, len(self._opening.handles)
+        else:
+            self._entries, self.__dict__["schema_json"] = written
+            self.entry_count = len(self._entries)
+
+    @once
+    def _opening(self) -> _Opening:
+        """What the end of the file says, which is read at first use in a file that this process wrote."""
         with self._damage():
-            opening = _Opening(source)
-            trailer = opening.trailer
-            self._codec = trailer.codec
-            self.entry_count = trailer.entry_count
-            self.info: Mapping[bytes, bytes] = opening.info
-            self._metas = {handle.key: handle for handle in opening.metas}
-            self._handles = opening.handles
-            self.blocks: tuple[tuple[Any, ...], int] = source.key, len(opening.handles)
-            """The cache key of this file's blocks, and the number of its blocks."""
-            self._mvcc = self.info.get(b"KEY_VALUE_VERSION") == struct.pack(">i", 1)
+            return _Opening(self._source)
+
+    @property
+    def info(self) -> Mapping[bytes, bytes]:
+        """The file info."""
+        return self._opening.info
 
     @once
     def _route(self) -> Route:
         """The blocks of keys, for lookups: who reads the whole file needs none."""
-        return Route([handle.key for handle in self._handles])
+        return Route([handle.key for handle in self._opening.handles])
 
-    @property
+    @once
     def schema_json(self) -> str:
         """The Avro schema of the values as JSON text; empty if the file does not have one."""
         return self._text(b"schema")
@@ -183,12 +197,12 @@ class HFileReader:
     @once
     def bloom(self) -> BloomFilter | None:
         """The bloom filter over the keys, read at first use; None if the file does not have one."""
-        handle = self._metas.get(b"bloomFilter")
+        handle = next((handle for handle in self._opening.metas if handle.key == b"bloomFilter"), None)
         if handle is None:
             return None
         with self._damage(handle.offset):
             raw = self._source.read(handle.offset, handle.size)
-            payload, _ = blocks.read_block(raw, 0, blocks.META, self._codec)
+            payload, _ = blocks.read_block(raw, 0, blocks.META, self._opening.trailer.codec)
         kind = self._text(b"bloomFilterTypeCode") or "DYNAMIC_V0"
         return BloomFilter.from_text(bytes(payload), kind, path=self._source.name)
 
@@ -208,7 +222,9 @@ class HFileReader:
 
     def batches(self) -> Iterator[Entries]:
         """All entries of the file, in its order, one `Entries` per block; the next blocks are decoded meanwhile."""
-        for _, entries in self._each_block(range(len(self._handles)), lambda _, block: block.entries(), keep=False):
+        for _, entries in self._each_block(
+            range(len(self._opening.handles)), lambda _, block: block.entries(), keep=False
+        ):
             yield entries
 
     def lookup(self, keys: Any) -> LookupMatches:
@@ -273,11 +289,11 @@ class HFileReader:
     ) -> Iterator[tuple[int, Any]]:
         """Call `work` for each of these blocks and return its results in order. Uncached blocks are fetched in waves
         and parsed by several threads; with `keep` they go to the cache."""
-        key = self._source.key
+        key, opening = self._source.key, self._opening
         for wave in self._waves(numbers):
             cached = {number: BLOCKS.get((*key, number)) if key else None for number in wave}
             missing = [number for number, block in cached.items() if block is None]
-            handles = [self._handles[number] for number in missing]
+            handles = [opening.handles[number] for number in missing]
             stored = self._source.read_many([(handle.offset, handle.size) for handle in handles]) if missing else []
             raw = dict(zip(missing, stored, strict=True))
 
@@ -291,16 +307,16 @@ class HFileReader:
                 raw: Mapping[int, Buffer] = raw,
                 turns: BoundedSemaphore = turns,
             ) -> tuple[int, Any]:
-                block, handle = cached[number], self._handles[number]
+                block, handle = cached[number], opening.handles[number]
                 if block is not None:
                     return number, work(number, block)
                 with self._damage(handle.offset):
                     if len(raw[number]) != handle.size:
                         raise Damaged("the file ends within it")
-                    payload, _ = blocks.read_block(raw[number], 0, blocks.DATA, self._codec)
+                    payload, _ = blocks.read_block(raw[number], 0, blocks.DATA, opening.trailer.codec)
                 with turns:
                     with self._damage(handle.offset):
-                        block = parse_entries(payload, mvcc=self._mvcc)
+                        block = parse_entries(payload, mvcc=opening.mvcc)
                     if keep and key:
                         BLOCKS.put((*key, number), block)
                     return number, work(number, block)
@@ -313,17 +329,18 @@ class HFileReader:
     def _waves(self, numbers: Sequence[int]) -> Iterator[list[int]]:
         wave, size = list[int](), 0
         for number in numbers:
-            if wave and (size + self._handles[number].size > _WAVE_BYTES or len(wave) == _WAVE_BLOCKS):
+            block_bytes = self._opening.handles[number].size
+            if wave and (size + block_bytes > _WAVE_BYTES or len(wave) == _WAVE_BLOCKS):
                 yield wave
                 wave, size = [], 0
             wave.append(number)
-            size += self._handles[number].size
+            size += block_bytes
         if wave:
             yield wave
 
     def _text(self, name: bytes) -> str:
         try:
-            return self.info.get(name, b"").decode()
+            return self._opening.info.get(name, b"").decode()
         except UnicodeDecodeError as cause:
             raise blocks.corrupt(self._source.name, f"its {name.decode()} is no text") from cause
 
@@ -363,7 +380,8 @@ class _Opening:
         self.metas = blocks.read_root_index(metas, self.trailer.meta_index_count, rows=False)
         blocks.check_handles(self.metas, limit)
         info, _ = blocks.read_block(data, self.trailer.file_info_offset - limit, blocks.FILE_INFO, codec)
-        self.info = blocks.read_file_info(info)
+        self.info: Mapping[bytes, bytes] = blocks.read_file_info(info)
+        self.mvcc = self.info.get(b"KEY_VALUE_VERSION") == struct.pack(">i", 1)
 
     def _lowest(self, handles: list[BlockHandle], limit: int) -> list[BlockHandle]:
         """The data blocks' handles, through the levels below the root."""
