@@ -24,7 +24,7 @@ from support.sampling import so_many, today
 from support.vector_tables import another_writer
 
 ONLY = os.environ.get("LAKEBED_HISTORY")
-COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or so_many(300, small=24))
+COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or so_many(300, small=8))
 SHARDS = 8
 FIRST = today() * 10_000
 STEPS = 18
