@@ -14,7 +14,7 @@ PIP := --disable-pip-version-check --no-compile
 # Where it is set, each process of the tests compiles all sources anew: two seconds of CPU.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-streaming demo-vectors demo-doors test test-rest test-day test-full unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel api released test-matrix oracle clean
+.PHONY: help environment demo demo-streaming demo-vectors demo-doors test test-rest test-day test-full unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel api released test-matrix oracle clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -37,6 +37,8 @@ $(CHECKS): $(INSTALLED) locks/check.txt
 $(SITE): $(INSTALLED) locks/docs.txt
 	$(PY) -m pip install $(PIP) --quiet -r locks/docs.txt
 	@touch $@
+
+environment: $(CHECKS) $(SITE) ## all packages that the other targets need
 
 demo: $(INSTALLED) ## a year of flights through a table, checked against a straight computation
 	@tools/find-java
