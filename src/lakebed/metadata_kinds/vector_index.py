@@ -32,6 +32,7 @@ from lakebed.metadata_kinds.routing import grouped
 from lakebed.metadata_kinds.stored import COMPARED
 from lakebed.metadata_kinds.vector_coverage import Coverage, first_witness, witness_of
 from lakebed.metadata_kinds.vector_definitions import VectorIndex
+from lakebed.metadata_kinds.vector_fold import folded_records
 from lakebed.metadata_kinds.vector_rows import VectorRows, WrittenVectors, empty, vector_kind, vectors_of_slices
 from lakebed.metadata_kinds.vector_store import (
     BUILD,
@@ -44,7 +45,7 @@ from lakebed.metadata_kinds.vector_store import (
 )
 from lakebed.metadata_records.definitions import IndexDefinition, IndexName, load_definitions
 from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing
-from lakebed.metadata_records.records import Records
+from lakebed.metadata_records.records import RecordForm, Records
 from lakebed.model import FileGroupId, FileSlice
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.column_names import did_you_mean
@@ -138,9 +139,15 @@ class VectorIndexKind(PartitionKind):
         for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, vector_kind(shape)):
             layer.add(part)
         records = IndexRecords(snapshot.instant or "0" * 17)
-        records.add_build(coder, first_witness(snapshot.timeline))
+        records.add_base(coder, first_witness(snapshot.timeline))
+        records.add_shape(coder.shape)
         records.add_layer(BUILD, layer.entries, layer.groups.listed(), None)
         return grouped(name.partition, records.encoded(build.form)), definition
+
+    def compacted(
+        self, partition: str, metadata: MetadataLookups, snapshot: Snapshot, form: RecordForm
+    ) -> Iterator[tuple[pa.Array, pa.Array]] | None:
+        return folded_records(StoredIndex(metadata, partition), snapshot, form)
 
     def check_new(self, index: NewIndex) -> None:
         definition = required(index.name.partition, index.name.expression)

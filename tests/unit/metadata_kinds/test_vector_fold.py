@@ -1,0 +1,237 @@
+"""The fold of the layers of a vector index with compactions of the metadata table: searches stay right, before it and
+after it, and the index has one layer again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata_kinds import vector_fold
+from lakebed.metadata_kinds.vector_fold import Locators
+from lakebed.metadata_kinds.vector_store import BUILD, StoredIndex
+from lakebed.metadata_records.records import record_form
+from lakebed.model import Action
+from lakebed.properties.file import load_table_config
+from lakebed.storage import open_storage
+from lakebed.timeline.transitions import TimelineWriter
+from lakebed.vector_index.entries import WrittenRows, coded_entries, row_hashes
+from lakebed.vector_index.layers import Groups
+from support.vector_layers import small_coder
+from support.vector_tables import (
+    INDEX,
+    another_writer,
+    by_id,
+    check_search,
+    index_plan,
+    indexed_table,
+    nearest,
+    vector_rows,
+)
+
+# every fifth commit compacts the metadata table before it writes
+SOON = {"hoodie.metadata.compact.max.delta.commits": 5, "hoodie.clean.automatic": False}
+
+
+def stored(table: lakebed.Table) -> StoredIndex:
+    snapshot = open_snapshot(open_storage(table.uri))
+    assert snapshot.metadata is not None
+    return StoredIndex(snapshot.metadata, INDEX)
+
+
+def layers(table: lakebed.Table) -> list[str]:
+    return [of for of in stored(table).heads if of != BUILD]
+
+
+def fold(table: lakebed.Table) -> lakebed.Table:
+    """The table after the compaction of its metadata table, which is due."""
+    before = stored(table).metadata.slices.timeline.completed[-1]
+    list(table.maintenance.run(once=True, options={"hoodie.metadata.compact.max.delta.commits": 1}))
+    assert stored(table).metadata.slices.timeline.completed[-1] != before
+    return lakebed.open(table.uri)
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_compaction_of_the_metadata_table_folds_the_layers(kind: str) -> None:
+    table = indexed_table(kind, properties=SOON)
+    before = table.timeline.to_arrow()["time"].to_pylist()[-1]
+    table.upsert(vector_rows(range(10, 60), ts=2))
+    table.delete(["k011", "k012"])
+    middle = table.upsert(vector_rows(range(11, 20), ts=3)).instant
+    last = table.upsert(vector_rows(range(70, 75), ts=4)).instant
+    assert len(layers(table)) == 4
+    check_search(table, as_of=middle)
+    table = fold(table)
+    assert (layers(table), stored(table).coder.shape.generation) == ([], 1)
+    check_search(table)
+    check_search(table, as_of=last)
+    assert table.indexes.verify(INDEX).ok
+    for instant in (before, middle):
+        assert INDEX not in index_plan(table, as_of=instant)
+        assert nearest(table, as_of=instant) == nearest(table, as_of=instant, exact=True)
+    table.upsert(vector_rows(range(5), ts=9))
+    assert len(layers(table)) == 1
+    check_search(table)
+    check_search(table, as_of=last)
+    table.indexes.rebuild("emb")
+    check_search(table)
+    assert table.indexes.verify(INDEX).ok
+
+
+def test_a_fold_drops_entries_that_do_not_count() -> None:
+    table = indexed_table("cow", properties=SOON)
+    for ts in (2, 3, 4):
+        table.upsert(vector_rows(range(40), ts=ts))
+    assert sum(head.rows for head in stored(table).heads.values()) == 4 * 36
+    table = fold(table)
+    assert stored(table).heads[BUILD].rows == 36
+    check_search(table)
+
+
+def test_writes_fold_layers_as_they_compact_the_metadata_table() -> None:
+    table = indexed_table("mor", properties=SOON)
+    counts: list[int] = []
+    for turn in range(14):
+        table.upsert(vector_rows(range(turn, turn + 20), ts=turn + 2))
+        counts.append(len(layers(table)))
+        check_search(table)
+    assert max(counts) <= 6
+    assert counts.count(1) >= 2
+    assert table.indexes.verify(INDEX).ok
+
+
+def test_new_rows_count_over_folds_until_the_next_build() -> None:
+    table = indexed_table("mor", properties=SOON)
+    assert stored(table).coder.shape.new_rows == 0
+    for turn in range(2):
+        table.upsert(vector_rows(range(40 + turn * 4, 44 + turn * 4), ts=2))
+        table = fold(table)
+    assert stored(table).coder.shape.new_rows == 7  # k040 has no vector
+    snapshot = open_snapshot(open_storage(table.uri))
+    statistics = stored(table).layered(snapshot).statistics()
+    assert (statistics.rows, statistics.new_rows) == (43, 7)
+    table.indexes.rebuild("emb")
+    assert (stored(table).coder.shape.new_rows, stored(table).coder.shape.generation) == (0, 0)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(("share", "folds"), [(25, True), (26, False)])
+def test_layers_with_few_changes_are_folded_later(share: int, folds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_fold, "MIN_SHARE", share)
+    table = indexed_table("mor", properties=SOON)
+    table.insert(vector_rows(range(41, 50), ts=2))  # 9 rows beside 36
+    table = fold(table)
+    assert len(layers(table)) == (0 if folds else 1)
+    check_search(table)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(("most", "folds"), [(2, True), (3, False)])
+def test_many_layers_are_folded_whatever_they_have(most: int, folds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_fold, "MIN_SHARE", 1000)
+    monkeypatch.setattr(vector_fold, "MAX_LAYERS", most)
+    table = indexed_table("mor", properties=SOON)
+    for turn in range(3):
+        table.upsert(vector_rows(range(41 + turn, 42 + turn), ts=2))
+    table = fold(table)
+    assert len(layers(table)) == (0 if folds else 3)
+    check_search(table)
+
+
+def groups(table: lakebed.Table) -> set[str]:
+    return set(stored(table).heads[BUILD].groups.ids.to_pylist())
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(("most", "relocates"), [(49, True), (48, False)])
+def test_a_fold_finds_rows_that_a_clustering_moved(most: int, relocates: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = indexed_table("cow", properties={**SOON, "hoodie.parquet.small.file.limit": 0})
+    table.insert(vector_rows(range(41, 50), ts=2))  # in files of their own
+    monkeypatch.setattr(vector_fold, "MAX_MOVED", most)
+    table.maintenance.cluster()
+    check_search(table)
+    table = fold(table)
+    live = {s.file_id for s in open_snapshot(open_storage(table.uri)).file_slices()}
+    assert (groups(table) <= live) is relocates
+    check_search(table)
+    assert table.indexes.verify(INDEX).ok
+
+
+def test_rows_that_another_writer_deleted_and_moved_are_not_in_the_base_of_later_views() -> None:
+    table = indexed_table("cow", properties=SOON)
+    last = table.upsert(vector_rows(range(10), ts=2)).instant
+    with another_writer():
+        table.delete_partitions(["p1"])
+        table.maintenance.cluster()
+    table = fold(table)
+    assert layers(table) == []
+    check_search(table, as_of=last)
+    assert by_id(nearest(table, probes=1000, rerank=1000)) == by_id(nearest(table, exact=True))
+    table.upsert(vector_rows(range(3), ts=3))
+    check_search(table)
+
+
+def test_layers_after_a_commit_that_is_still_written_stay() -> None:
+    table = indexed_table("mor", properties=SOON)
+    first = table.upsert(vector_rows(range(41, 60), ts=2)).instant
+    second = table.upsert(vector_rows(range(51, 70), ts=3)).instant
+    assert first is not None
+    storage = open_storage(table.uri)
+    between = str(int(first) + 1)
+    assert first < between < str(second)
+    writer = TimelineWriter(storage, load_table_config(storage))
+    pending = writer.request(Action.DELTACOMMIT, between)
+    snapshot = open_snapshot(storage)
+    assert snapshot.metadata is not None
+    index = StoredIndex(snapshot.metadata, INDEX)
+    records = vector_fold.folded_records(index, snapshot, record_form(9))
+    assert records is not None
+    keys = [key for batch, _ in records for key in batch.to_pylist()]
+    assert keys == sorted(keys)
+    assert [key for key in keys if key[0] in "HW"] == [f"H|{BUILD}", f"H|{second}", f"W|{second}"]
+    assert f"E|{second}|00000000" in keys
+    assert not [key for key in keys if str(first) in key]
+    writer.remove_pending(pending)
+    records = vector_fold.folded_records(index, open_snapshot(storage), record_form(9))
+    assert records is not None
+    assert [key for batch, _ in records for key in batch.to_pylist() if key[0] in "HW"] == [f"H|{BUILD}"]
+
+
+def test_an_index_with_taken_back_commits_in_its_base_is_copied_as_it_is() -> None:
+    table = indexed_table("mor", properties=SOON)
+    kept = table.upsert(vector_rows(range(41, 60), ts=2)).instant
+    table.upsert(vector_rows(range(3), ts=3))
+    table = fold(table)
+    table.restore(kept)
+    table = lakebed.open(table.uri)
+    check_search(table)
+    table.upsert(vector_rows(range(4), ts=4))
+    check_search(fold(table))
+    assert table.indexes.verify(INDEX).ok
+
+
+def test_exact_vectors_stay_where_their_file_group_has_log_files() -> None:
+    table = indexed_table("mor", properties=SOON)
+    table.upsert(vector_rows(range(1, 2), ts=2))  # a log file in p1
+    snapshot = open_snapshot(open_storage(table.uri))
+    slices = {s.partition: s for s in snapshot.file_slices()}
+    assert slices["p1"].log_files
+    assert not slices["p0"].log_files
+    old = Groups(pa.array(["p0", "p1", "p1"]), pa.array([slices["p0"].file_id, slices["p1"].file_id, "gone"]))
+    vectors = np.arange(16, dtype=np.float32).reshape(4, 4)
+    keys = pa.array(["k002", "k001", "k003", "unknown"])
+    paths = pa.array(["p0", "p1", "p1", "p1"])
+    rows = WrittenRows(
+        vectors, keys, row_hashes(keys, paths), np.array([0, 1, 2, 2]), np.arange(4), np.ones(4, np.bool_)
+    )
+    entries = coded_entries(small_coder(vectors, 1), rows)
+    locators = Locators(snapshot, old)
+    moved = locators.relocated(entries)
+    assert moved.keys.to_pylist() == ["k002", "k001", "k003"]
+    ids = locators.groups.ids.take(pa.array(moved.groups)).to_pylist()
+    assert ids == [slices["p0"].file_id, slices["p1"].file_id, slices["p1"].file_id]
+    assert moved.rows.tolist() == [0, 1, 0xFFFFFFFF]
+    assert moved.vector_rows.tolist() == [-1, 0, 1]
+    assert moved.vectors.tolist() == vectors[1:3].tolist()
