@@ -29,8 +29,8 @@ from lakebed.vector_index.layers import Groups, LayerHead
 from lakebed.vector_index.shape import IndexShape
 
 # Layers are folded when they have so many of 100 rows of the base, or when there are so many of them.
-MIN_SHARE = 5
-MAX_LAYERS = 32
+MIN_SHARE = 2
+MAX_LAYERS = 15
 # Where clusterings moved more rows than this, entries keep their file groups, and searches look the rows up.
 MAX_MOVED = 4_000_000
 _BATCH_BYTES = 4 << 20

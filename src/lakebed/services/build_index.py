@@ -120,10 +120,15 @@ class Indexing(Service[IndexingResult]):
             done = build_planned(context.storage, context.settings, context.engine)
         finished = finish_interrupted(context)
         notes = (str(finished),) if finished.built or finished.rolled_back else ()
-        rebuilt = tuple(indexes_to_rebuild(open_snapshot(context.storage)))
-        for name in rebuilt:
-            rebuild_index(context.storage, name, settings=context.settings)
-        notes += tuple(f"{name} was built again" for name in rebuilt)
+        rebuilt: list[str] = []
+        for name in indexes_to_rebuild(open_snapshot(context.storage)):
+            try:
+                rebuild_index(context.storage, name, settings=context.settings)
+            except CommitConflict as conflict:
+                notes += (f"{name} was not built again: {conflict.message}",)
+            else:
+                rebuilt.append(name)
+                notes += (f"{name} was built again",)
         return IndexingResult(done.runs, (*done.notes, *notes), (*finished.built, *rebuilt))
 
     def has_changed(self, outcome: IndexingResult) -> bool:

@@ -3,18 +3,23 @@ after it, and the index has one layer again."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.errors import CommitConflict
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata_kinds import vector_fold
+from lakebed.metadata_kinds import vector_fold, vector_index
 from lakebed.metadata_kinds.vector_fold import Locators
 from lakebed.metadata_kinds.vector_store import BUILD, StoredIndex
 from lakebed.metadata_records.records import record_form
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
+from lakebed.services import vector_indexes
 from lakebed.storage import open_storage
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.vector_index.entries import WrittenRows, coded_entries, row_hashes
@@ -235,3 +240,89 @@ def test_exact_vectors_stay_where_their_file_group_has_log_files() -> None:
     assert moved.rows.tolist() == [0, 1, 0xFFFFFFFF]
     assert moved.vector_rows.tolist() == [-1, 0, 1]
     assert moved.vectors.tolist() == vectors[1:3].tolist()
+
+
+def while_it_is_built(monkeypatch: pytest.MonkeyPatch, table: lakebed.Table, change: Callable[[], object]) -> None:
+    """Build the index again; the change happens after the entries were made, before they are published."""
+    real = vector_indexes.built_index
+
+    def built(*given: Any) -> Any:
+        result = real(*given)
+        change()
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vector_indexes, "built_index", built)
+        table.indexes.rebuild("emb")
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_others_write_and_search_while_an_index_is_built_again(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = indexed_table(kind, properties=SOON)
+    table.upsert(vector_rows(range(10), ts=2))
+    instants: list[str | None] = []
+
+    def write() -> None:
+        writer = lakebed.open(table.uri)
+        instants.append(writer.upsert(vector_rows(range(5, 60), ts=3)).instant)
+        instants.append(writer.delete(["k011", "k050"]).instant)
+        instants.append(writer.upsert(vector_rows(range(70, 72), ts=4)).instant)
+        check_search(writer)
+        check_search(table)
+
+    while_it_is_built(monkeypatch, table, write)
+    table = lakebed.open(table.uri)
+    check_search(table)
+    assert layers(table) == [f"{instants[-1]}+0"]
+    assert table.indexes.verify(INDEX).ok
+    for instant in instants:
+        assert f"{INDEX}: " in index_plan(table, as_of=instant)
+        assert by_id(nearest(table, as_of=instant, probes=1000)) == by_id(nearest(table, as_of=instant, exact=True))
+    table.upsert(vector_rows(range(80, 83), ts=5))
+    check_search(table)
+    table = fold(table)
+    assert layers(table) == []
+    check_search(table)
+
+
+def test_a_fold_while_an_index_is_built_again_takes_no_commit_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = indexed_table("mor", properties=SOON)
+
+    def write_and_fold() -> None:
+        writer = lakebed.open(table.uri)
+        writer.upsert(vector_rows(range(41, 60), ts=3))
+        fold(writer)
+
+    while_it_is_built(monkeypatch, table, write_and_fold)
+    check_search(lakebed.open(table.uri))
+    assert table.indexes.verify(INDEX).ok
+
+
+def test_a_build_does_not_take_the_place_of_an_index_that_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = indexed_table("mor", properties=SOON)
+    with pytest.raises(CommitConflict, match="dropped or defined anew"):
+        while_it_is_built(monkeypatch, table, lambda: lakebed.open(table.uri).indexes.drop("emb"))
+    assert INDEX not in {index.name for index in table.indexes.list()}
+    table = indexed_table("mor", properties=SOON)
+    last = table.upsert(vector_rows(range(3), ts=2)).instant
+    assert last is not None
+    with pytest.raises(CommitConflict, match="does not fit the table any more"):
+        while_it_is_built(monkeypatch, table, lambda: lakebed.open(table.uri).rollback(last))
+    check_search(lakebed.open(table.uri))
+    table.indexes.rebuild("emb")
+    check_search(lakebed.open(table.uri))
+
+
+def test_rows_of_too_many_commits_meanwhile_are_searched_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = indexed_table("mor", properties=SOON)
+
+    def write() -> None:
+        lakebed.open(table.uri).upsert(vector_rows(range(41, 60), ts=3))
+        monkeypatch.setattr(vector_index, "MAX_BYTES", 200)
+
+    while_it_is_built(monkeypatch, table, write)
+    monkeypatch.undo()
+    table = lakebed.open(table.uri)
+    check_search(table, gaps=True)
+    table.upsert(vector_rows(range(1, 2), ts=4))
+    check_search(table)
