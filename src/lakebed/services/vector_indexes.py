@@ -13,19 +13,18 @@ from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_kinds.vector_definitions import VectorIndex, vector_indexes, vector_partition
 from lakebed.metadata_kinds.vector_index import built_index
-from lakebed.metadata_kinds.vector_store import stored_index
 from lakebed.metadata_records.group_files import sorted_by_key
 from lakebed.metadata_records.records import record_form
 from lakebed.metadata_upkeep.maintain import MetadataUpkeep, locked_table
 from lakebed.metadata_upkeep.services import compact_with
-from lakebed.read.index_search import DISTANCE, MIN_ROWS, QUERY_INDEX
+from lakebed.read.index_search import DISTANCE, QUERY_INDEX
 from lakebed.read.scan import Scan
 from lakebed.read.search import Search, SearchOptions
 from lakebed.schema.column_names import near_or_nothing
 from lakebed.schema.logical_types import vector_matrix
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.wording import Printed, count_text
+from lakebed.wording import Printed
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,26 +84,6 @@ def rebuild_index(storage: Storage, name: str, *, settings: WriteSettings | None
         records = built.records.encoded(record_form(current.config.version))
         store = MetadataUpkeep(current, settings, None, lock_is_held).store
         compact_with(store, index.partition, [sorted_by_key(records.keys, records.values)])
-
-
-def indexes_to_rebuild(snapshot: Snapshot) -> dict[str, str]:
-    """The vector indexes that are to be built again, by their partitions, each with the reason."""
-    due: dict[str, str] = {}
-    metadata = snapshot.metadata
-    for index in vector_indexes(snapshot) if metadata is not None else ():
-        assert metadata is not None
-        stored = stored_index(metadata, index.partition)
-        covered = stored.coverage(snapshot)
-        if covered.reason is not None:
-            due[index.partition] = covered.reason
-            continue
-        statistics = stored.layered(snapshot).statistics()
-        if statistics.rows >= MIN_ROWS and statistics.needs_rebuild:
-            due[index.partition] = (
-                f"{count_text(statistics.new_rows, 'row')} of {statistics.rows:,} came after it was built, and its"
-                f" largest cluster has {statistics.largest_cluster:,}"
-            )
-    return due
 
 
 def measured_recall(storage: Storage, name: str, queries: int, k: int) -> Recall:
