@@ -14,11 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lakebed
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_kinds import vector_index
 from lakebed.metadata_kinds.base import TableAction
 from lakebed.metadata_kinds.registry import register
+from lakebed.metadata_kinds.vector_store import StoredIndex
 from lakebed.metadata_records.layout import VECTOR_INDEX
 from lakebed.metadata_records.records import Records
+from lakebed.storage import open_storage
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "vectors"
 SCHEMA = pa.schema(
@@ -101,6 +104,13 @@ def check_search(table: lakebed.Table, *, gaps: bool = False, **options: Any) ->
     few = nearest(table, 3, probes=1, rerank=3, **options)
     assert len(few) == min(3, len(exact))
     assert all(row in exact for row in few)
+
+
+def stored_index(table: lakebed.Table) -> StoredIndex:
+    """The records of the index in the metadata table."""
+    snapshot = open_snapshot(open_storage(table.uri))
+    assert snapshot.metadata is not None
+    return StoredIndex(snapshot.metadata, INDEX)
 
 
 class _UnknownIndex(vector_index.VectorIndexKind):

@@ -33,6 +33,7 @@ from support.vector_tables import (
     index_plan,
     indexed_table,
     nearest,
+    stored_index,
     vector_rows,
 )
 
@@ -40,21 +41,15 @@ from support.vector_tables import (
 SOON = {"hoodie.metadata.compact.max.delta.commits": 5, "hoodie.clean.automatic": False}
 
 
-def stored(table: lakebed.Table) -> StoredIndex:
-    snapshot = open_snapshot(open_storage(table.uri))
-    assert snapshot.metadata is not None
-    return StoredIndex(snapshot.metadata, INDEX)
-
-
 def layers(table: lakebed.Table) -> list[str]:
-    return [of for of in stored(table).heads if of != BUILD]
+    return [of for of in stored_index(table).heads if of != BUILD]
 
 
 def fold(table: lakebed.Table) -> lakebed.Table:
     """The table after the compaction of its metadata table, which is due."""
-    before = stored(table).metadata.slices.timeline.completed[-1]
+    before = stored_index(table).metadata.slices.timeline.completed[-1]
     list(table.maintenance.run(once=True, options={"hoodie.metadata.compact.max.delta.commits": 1}))
-    assert stored(table).metadata.slices.timeline.completed[-1] != before
+    assert stored_index(table).metadata.slices.timeline.completed[-1] != before
     return lakebed.open(table.uri)
 
 
@@ -69,7 +64,7 @@ def test_a_compaction_of_the_metadata_table_folds_the_layers(kind: str) -> None:
     assert len(layers(table)) == 4
     check_search(table, as_of=middle)
     table = fold(table)
-    assert (layers(table), stored(table).coder.shape.generation) == ([], 1)
+    assert (layers(table), stored_index(table).coder.shape.generation) == ([], 1)
     check_search(table)
     check_search(table, as_of=last)
     assert table.indexes.verify(INDEX).ok
@@ -89,9 +84,9 @@ def test_a_fold_drops_entries_that_do_not_count() -> None:
     table = indexed_table("cow", properties=SOON)
     for ts in (2, 3, 4):
         table.upsert(vector_rows(range(40), ts=ts))
-    assert sum(head.rows for head in stored(table).heads.values()) == 4 * 36
+    assert sum(head.rows for head in stored_index(table).heads.values()) == 4 * 36
     table = fold(table)
-    assert stored(table).heads[BUILD].rows == 36
+    assert stored_index(table).heads[BUILD].rows == 36
     check_search(table)
 
 
@@ -109,16 +104,16 @@ def test_writes_fold_layers_as_they_compact_the_metadata_table() -> None:
 
 def test_new_rows_count_over_folds_until_the_next_build() -> None:
     table = indexed_table("mor", properties=SOON)
-    assert stored(table).coder.shape.new_rows == 0
+    assert stored_index(table).coder.shape.new_rows == 0
     for turn in range(2):
         table.upsert(vector_rows(range(40 + turn * 4, 44 + turn * 4), ts=2))
         table = fold(table)
-    assert stored(table).coder.shape.new_rows == 7  # k040 has no vector
+    assert stored_index(table).coder.shape.new_rows == 7  # k040 has no vector
     snapshot = open_snapshot(open_storage(table.uri))
-    statistics = stored(table).layered(snapshot).statistics()
+    statistics = stored_index(table).layered(snapshot).statistics()
     assert (statistics.rows, statistics.new_rows) == (43, 7)
     table.indexes.rebuild("emb")
-    assert (stored(table).coder.shape.new_rows, stored(table).coder.shape.generation) == (0, 0)
+    assert (stored_index(table).coder.shape.new_rows, stored_index(table).coder.shape.generation) == (0, 0)
 
 
 @pytest.mark.every_case
@@ -146,7 +141,7 @@ def test_many_layers_are_folded_whatever_they_have(most: int, folds: bool, monke
 
 
 def groups(table: lakebed.Table) -> set[str]:
-    return set(stored(table).heads[BUILD].groups.ids.to_pylist())
+    return set(stored_index(table).heads[BUILD].groups.ids.to_pylist())
 
 
 @pytest.mark.every_case
