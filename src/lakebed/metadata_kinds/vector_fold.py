@@ -7,7 +7,7 @@ from before the newest commit of a fold has no base any more: it is searched exa
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -28,8 +28,8 @@ from lakebed.vector_index.entries import NO_ROW, Entries, row_hashes, vector_pos
 from lakebed.vector_index.layers import Groups, LayerHead
 from lakebed.vector_index.shape import IndexShape
 
-# Layers are folded when they have so many of 100 rows of the base, or when there are so many of them.
-MIN_SHARE = 2
+# Layers are folded when they change this share of the rows of the base, or when there are more than so many of them.
+MIN_SHARE = 0.02
 MAX_LAYERS = 15
 # Where clusterings moved more rows than this, entries keep their file groups, and searches look the rows up.
 MAX_MOVED = 4_000_000
@@ -48,10 +48,10 @@ def folded_records(
     keys; None where the layers stay as they are."""
     if stored.coverage(snapshot).reason is not None:
         return None
-    layers = _layers_to_fold(stored, snapshot)
-    if not _is_due(stored.heads, layers):
-        return None
-    return _Fold(stored, snapshot, tuple(layers)).records(form)
+    heads, layers = stored.heads, _layers_to_fold(stored, snapshot)
+    changed = sum(heads[of].rows + len(heads[of].changes.replaced) for of in layers)
+    is_due = len(layers) > MAX_LAYERS or (len(layers) > 0 and changed >= heads[BUILD].rows * MIN_SHARE)
+    return _Fold(stored, snapshot, tuple(layers)).records(form) if is_due else None
 
 
 def _layers_to_fold(stored: StoredIndex, snapshot: Snapshot) -> list[str]:
@@ -65,11 +65,6 @@ def _layers_to_fold(stored: StoredIndex, snapshot: Snapshot) -> list[str]:
         return of in built or (snapshot.is_visible(instant) and (bound is None or instant < bound))
 
     return [of for of in stored.heads if of != BUILD and is_complete(of)]
-
-
-def _is_due(heads: Mapping[str, LayerHead], layers: list[str]) -> bool:
-    changed = sum(heads[of].rows + len(heads[of].changes.replaced) for of in layers)
-    return len(layers) > MAX_LAYERS or (len(layers) > 0 and changed * 100 >= heads[BUILD].rows * MIN_SHARE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +81,10 @@ class _Fold:
         remaining = [of for of in heads if of != BUILD and of not in self.layers]
         records = IndexRecords(self._shape.instant)
         records.add_base(stored.coder, self._witness)
-        folded = self._folded()
+        built = {*stored.base.instants}
+        index = stored.of_layers((BUILD, *(of for of in self.layers if of not in built)))
+        # a view of the newest of these instants and one of today have the same base
+        folded = index.fold(Locators(replace(self.snapshot, as_of=self._shape.instant), index.groups))
         head: LayerHead | None = None
         for number in count():
             try:
@@ -111,12 +109,6 @@ class _Fold:
             if of in stored.witnesses:
                 records.add_witness(of, stored.witnesses[of])
         yield from records.batch(form)
-
-    def _folded(self) -> Generator[bytes, None, LayerHead]:
-        built = {*self.stored.base.instants}
-        index = self.stored.of_layers((BUILD, *(of for of in self.layers if of not in built)))
-        # a view of this instant and one of today have the same base
-        return index.fold(Locators(replace(self.snapshot, as_of=self._shape.instant), index.groups))
 
     @once
     def _shape(self) -> IndexShape:

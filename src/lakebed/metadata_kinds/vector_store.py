@@ -103,10 +103,10 @@ class IndexRecords:
         """The witness of a layer."""
         self.add(_WITNESSES + of, witness.to_bytes())
 
-    def batch(self, form: RecordForm, least: int = 1) -> Iterator[tuple[pa.Array, pa.Array]]:
+    def batch(self, form: RecordForm, min_bytes: int = 1) -> Iterator[tuple[pa.Array, pa.Array]]:
         """The keys and values of the records so far, which are forgotten then; nothing where these have fewer bytes
-        than `least`."""
-        if self.nbytes >= least:
+        than `min_bytes`."""
+        if self.nbytes >= min_bytes:
             records = self.encoded(form)
             self._keys, self._values, self.nbytes = [], [], 0
             yield records.keys, records.values

@@ -22,7 +22,7 @@ from lakebed.format.file_names import is_data_path, log_file_name
 from lakebed.format.hfile.writer import write_hfile
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, block_bytes
 from lakebed.metadata.lookups import MetadataTable, snapshot_of
-from lakebed.metadata.slice_merge import SliceMerge, Unordered, open_slice
+from lakebed.metadata.slice_merge import Unordered, open_slice
 from lakebed.metadata_kinds.registry import kind_of
 from lakebed.metadata_records.group_files import FileGroup, WrittenBase, WrittenLog, new_token, write_base
 from lakebed.metadata_records.layout import parse_files
@@ -228,7 +228,11 @@ def _compact(store: MetadataStore, file_slice: FileSlice, instant: str, content:
     merge = open_slice(store.slices, file_slice)
     group = FileGroup(store.version, file_slice.partition, file_slice.file_id, instant)
     read_millis = int((time.monotonic() - started) * 1000)
-    entries = _merged_entries(store, merge) if content is None else content
+    if content is None:
+        table = snapshot_of(store.data_storage, store.data_config, store.data_timeline)
+        view, kind = MetadataTable(store.slices).of_slice(file_slice), kind_of(file_slice.partition)
+        content = kind.compacted(file_slice.partition, view, table, merge.form)
+    entries = merge.entries() if content is None else content
     try:
         base = write_base(store.data_storage, group, instant, entries, schema_json=merge.schema_json)
     except Unordered:
@@ -236,16 +240,6 @@ def _compact(store: MetadataStore, file_slice: FileSlice, instant: str, content:
         base = write_base(store.data_storage, group, instant, entries, schema_json=merge.schema_json)
     log_records = sum(file.entry_count for file, _ in merge.layers if file is not None)
     return _Compacted(file_slice, base, len(merge.layers), log_records, read_millis)
-
-
-def _merged_entries(store: MetadataStore, merge: SliceMerge) -> Batches:
-    """The entries that a compaction of this slice writes: those that the partition's kind makes of them, or the newest
-    of each key."""
-    partition = merge.file_slice.partition
-    view = MetadataTable(store.slices).of_slice(merge.file_slice)
-    table = snapshot_of(store.data_storage, store.data_config, store.data_timeline)
-    entries = kind_of(partition).compacted(partition, view, table, merge.form)
-    return merge.entries() if entries is None else entries
 
 
 _LOG_COMPACTION_OPERATION = "LOG_COMPACT"

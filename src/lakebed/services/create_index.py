@@ -129,7 +129,10 @@ def plan_index(
         )
     definition = kind_of(name.partition).definition(name, snapshot, settings)
     if definition is not None:
-        _define(snapshot, definition, lock_is_held)
+        # where the process that runs the plan reads it; readers do not use an index that has only a definition
+        every = {**load_definitions(storage, config), definition.name: definition}
+        changes = write_definitions(storage, config, every.values())
+        config = update_table_config(storage, changes, lock_is_held) if changes else config
     extra = {_GROUPS: str(sizing.minimum)} if sizing is not None else {}
     planned = PlannedIndex(name.partition, last_before_pending(timeline), extra)
     instant = InstantClock(config.timezone).next(after=max(timeline.greatest_time, newest_heartbeat(storage)))
@@ -194,16 +197,6 @@ def _named(planned: PlannedIndex, definitions: Mapping[str, IndexDefinition]) ->
 
 
 _MAX_GROUPS = 10_000
-
-
-def _define(snapshot: Snapshot, definition: IndexDefinition, lock_is_held: Callable[[], bool]) -> None:
-    """Store the definition of a planned index, where the process that runs the plan reads it. Readers do not use an
-    index that has only a definition."""
-    storage, config = snapshot.storage, snapshot.config
-    every = {**load_definitions(storage, config), definition.name: definition}
-    changes = write_definitions(storage, config, every.values())
-    if changes:
-        update_table_config(storage, changes, lock_is_held)
 
 
 @dataclass(frozen=True)

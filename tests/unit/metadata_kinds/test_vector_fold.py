@@ -117,8 +117,8 @@ def test_new_rows_count_over_folds_until_the_next_build() -> None:
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize(("share", "folds"), [(25, True), (26, False)])
-def test_layers_with_few_changes_are_folded_later(share: int, folds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("share", "folds"), [(0.25, True), (0.26, False)])
+def test_layers_with_few_changes_are_folded_later(share: float, folds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vector_fold, "MIN_SHARE", share)
     table = indexed_table("mor", properties=SOON)
     table.insert(vector_rows(range(41, 50), ts=2))  # 9 rows beside 36
