@@ -26,6 +26,7 @@ from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS
 from lakebed.vector_index.entries import NO_ROW, Entries, row_hashes, vector_positions
 from lakebed.vector_index.layers import Groups, LayerHead
+from lakebed.vector_index.search import hash_positions
 from lakebed.vector_index.shape import IndexShape
 
 # Layers are folded when they change this share of the rows of the base, or when there are more than so many of them.
@@ -177,10 +178,8 @@ class Locators:
         numbers, rows = self._numbers[entries.groups], entries.rows
         is_moved = numbers < 0
         if is_moved.any():
-            hashes = entries.hashes[is_moved]
-            at = np.minimum(np.searchsorted(self._keys, hashes), max(0, len(self._keys) - 1))
-            is_there = self._keys[at] == hashes if len(self._keys) else np.zeros(len(hashes), np.bool_)
-            numbers[is_moved] = np.where(is_there, self._of_keys[at], -1) if len(self._keys) else -1
+            at = hash_positions(self._keys, entries.hashes[is_moved])
+            numbers[is_moved] = np.append(self._of_keys, -1)[at]  # the last one for a key that is in no file group
             rows = np.where(is_moved, np.uint32(NO_ROW), rows)
         entries = replace(entries, groups=numbers, rows=rows)
         if is_moved.any():

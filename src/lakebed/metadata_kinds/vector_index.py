@@ -107,6 +107,8 @@ class VectorIndexKind(PartitionKind):
     def compacted(
         self, partition: str, metadata: MetadataLookups, snapshot: Snapshot, form: RecordForm
     ) -> Iterator[tuple[pa.Array, pa.Array]] | None:
+        if not metadata.has(partition):
+            return None  # it is being built: there are layers without a base
         return folded_records(StoredIndex(metadata, partition), snapshot, form)
 
     def check_new(self, index: NewIndex) -> None:

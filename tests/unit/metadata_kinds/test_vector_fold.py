@@ -3,6 +3,7 @@ after it, and the index has one layer again."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import CommitConflict
+from lakebed.errors import CommitConflict, CorruptFile
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_kinds import vector_fold, vector_index
 from lakebed.metadata_kinds.vector_fold import Locators
@@ -21,6 +22,7 @@ from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.services import vector_indexes
 from lakebed.storage import open_storage
+from lakebed.testing import Killed, Mutation, crash_at
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.vector_index.entries import WrittenRows, coded_entries, row_hashes
 from lakebed.vector_index.layers import Groups
@@ -35,6 +37,7 @@ from support.vector_tables import (
     nearest,
     stored_index,
     vector_rows,
+    vector_table,
 )
 
 # every fifth commit compacts the metadata table before it writes
@@ -321,3 +324,52 @@ def test_rows_of_too_many_commits_meanwhile_are_searched_exactly(monkeypatch: py
     check_search(table, gaps=True)
     table.upsert(vector_rows(range(1, 2), ts=4))
     check_search(table)
+
+
+def test_an_index_is_not_built_again_before_a_dead_writer_is_rolled_back() -> None:
+    table = indexed_table("mor", properties=SOON)
+    table.upsert(vector_rows(range(3), ts=2))
+
+    def completes(mutation: Mutation) -> bool:
+        return re.fullmatch(r"\.hoodie/timeline/\d+_\d+\.deltacommit", mutation.path) is not None
+
+    with crash_at(completes), pytest.raises(Killed):
+        lakebed.open(table.uri).upsert(vector_rows(range(50, 55), ts=3))
+    table = lakebed.open(table.uri)
+    with pytest.raises(CommitConflict, match="a writer that died is not rolled back"):
+        table.indexes.rebuild("emb")
+    check_search(table)
+    table.upsert(vector_rows(range(60, 62), ts=3))
+    table.indexes.rebuild("emb")
+    check_search(table)
+
+
+def test_an_index_that_lost_its_files_is_left_to_repair() -> None:
+    table = indexed_table("mor", properties=SOON)
+    storage = open_storage(table.uri)
+    for info in list(storage.list(f".hoodie/metadata/{INDEX}")):
+        storage.delete(info.path)
+    table = lakebed.open(table.uri)
+    with pytest.raises(CorruptFile, match=r"t\.indexes\.repair"):
+        table.indexes.rebuild("emb")
+    table.indexes.repair()
+    check_search(lakebed.open(table.uri))
+
+
+def test_an_erasure_passes_over_an_index_that_is_being_built() -> None:
+    table = vector_table("mor", properties=SOON)
+    table.indexes.create("vector", column="emb", metric="l2", clusters=4, wait=False)
+
+    def completes(mutation: Mutation) -> bool:
+        return mutation.path.endswith(".hfile")
+
+    with crash_at(completes), pytest.raises(Killed):
+        lakebed.open(table.uri).indexes.build()
+    table = lakebed.open(table.uri)
+    assert table.indexes.waiting
+    table.upsert(vector_rows(range(3), ts=2))
+    table.erase(["k001"])
+    table = lakebed.open(table.uri)
+    assert table.upsert(vector_rows(range(2, 4), ts=3)).updated == 2
+    assert by_id(nearest(table)) == by_id(nearest(table, exact=True))
+    assert "k001" not in {row["id"] for row in nearest(table)}
