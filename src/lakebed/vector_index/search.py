@@ -260,6 +260,17 @@ def _numbered_groups(of_layers: Sequence[Groups]) -> tuple[Groups, list[Numbers]
     return Groups(partitions.take(positions), ids.take(positions)), np.split(numbers, ends[:-1])
 
 
+def _without_repeats(entries: Entries) -> Entries:
+    """Entries of one cluster without those that a later one of the same row and file group repeats."""
+    order = np.argsort(entries.hashes, kind="stable")
+    ordered, coded = entries.hashes[order], entries.coded
+    is_again = ordered[1:] == ordered[:-1]
+    earlier, later = order[:-1][is_again], order[1:][is_again]
+    is_equal = (coded.codes[earlier] == coded.codes[later]).all(axis=1)
+    is_equal &= (coded.factors[earlier] == coded.factors[later]) & (entries.groups[earlier] == entries.groups[later])
+    return entries.take(np.delete(np.arange(len(entries)), earlier[is_equal])) if is_equal.any() else entries
+
+
 class Relocation(Protocol):
     """Where the rows of entries are now, for a fold."""
 
@@ -400,7 +411,8 @@ class LayeredIndex:
     def fold(self, relocation: Relocation | None = None) -> Generator[bytes, None, LayerHead]:
         """The entries that count as the blocks of one layer, block after block; returns its head.
 
-        The entries of some clusters are in memory at a time. Without a `relocation` they have the file groups of
+        Entries of one row with equal codes, which stay where a commit cannot know whether its row wins, become one. The
+        entries of some clusters are in memory at a time. Without a `relocation` they have the file groups of
         `groups`.
         """
         blocks: list[bytes] = []
@@ -408,7 +420,7 @@ class LayeredIndex:
         possible: list[Hashes] = []
         for entries, is_uncertain in self.entries():
             possible.append(entries.hashes[is_uncertain])
-            relocated = entries if relocation is None else relocation.relocated(entries)
+            relocated = _without_repeats(entries if relocation is None else relocation.relocated(entries))
             if len(relocated):
                 writer.add(relocated)
             yield from blocks

@@ -262,6 +262,27 @@ def test_a_fold_has_the_rows_that_count_and_the_candidates_of_its_layers() -> No
     assert head.rows == 500 - 4 + 2  # two rows of k20, one of which counts
 
 
+def test_a_fold_has_one_entry_of_a_row_whose_vector_was_written_again() -> None:
+    coder, base = base_index()
+    again, groups = written(VECTORS[:20], KEYS[:20]), base.head.groups
+    possible = Changes(possible=hashes_of(KEYS[:20]))
+    layers = [base, *(memory_layer(coder, name, again, groups, possible) for name in ("1", "2"))]
+    moved = written(VECTORS[:1], KEYS[:1])
+    elsewhere = Groups(pa.array([""]), pa.array(["other"]))
+    layers.append(memory_layer(coder, "3", moved, elsewhere, Changes(possible=hashes_of(KEYS[:1]))))
+    changed = written(VECTORS[1:2] + np.float32(0.01), KEYS[1:2])
+    layers.append(memory_layer(coder, "4", changed, groups, Changes(possible=hashes_of(KEYS[1:2]))))
+    index = LayeredIndex(coder, layers)
+    assert index.statistics().rows == 500 + 20 + 20 + 1 + 1
+    layer = folded_layer(index, "4")
+    assert layer.head.rows == 500 + 1 + 1
+    folded = LayeredIndex(coder, [layer])
+    one, other = index.search(QUERIES, 600, 12), folded.search(QUERIES, 600, 12)
+    assert one.keys.equals(other.keys)
+    for name in ("queries", "hashes", "groups", "is_uncertain"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+
+
 class Elsewhere:
     """All rows in another file group, a thousand positions on, without those of the keys that end in 7."""
 
