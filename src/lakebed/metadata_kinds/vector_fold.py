@@ -26,7 +26,6 @@ from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS
 from lakebed.vector_index.entries import NO_ROW, Entries, row_hashes, vector_positions
 from lakebed.vector_index.layers import Groups, LayerHead
-from lakebed.vector_index.search import hash_positions
 from lakebed.vector_index.shape import IndexShape
 
 # Layers are folded when they change this share of the rows of the base, or when there are more than so many of them.
@@ -175,15 +174,18 @@ class Locators:
 
     def relocated(self, entries: Entries) -> Entries:
         """Entries with the numbers of `groups`, without those of rows that are gone."""
-        numbers, rows = self._numbers[entries.groups], entries.rows
+        numbers = self._numbers[entries.groups]
         is_moved = numbers < 0
         if is_moved.any():
-            at = hash_positions(self._keys, entries.hashes[is_moved])
-            numbers[is_moved] = np.append(self._of_keys, -1)[at]  # the last one for a key that is in no file group
-            rows = np.where(is_moved, np.uint32(NO_ROW), rows)
-        entries = replace(entries, groups=numbers, rows=rows)
-        if is_moved.any():
-            entries = entries.take(np.flatnonzero(numbers >= 0))
+            # a key of a table without unique keys may be in several file groups: the entry is for each of them
+            first = np.searchsorted(self._keys, entries.hashes, side="left")
+            counts = np.where(is_moved, np.searchsorted(self._keys, entries.hashes, side="right") - first, 1)
+            at = np.repeat(np.arange(len(entries)), counts)
+            among = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
+            entries, is_moved, numbers = entries.take(at), is_moved[at], numbers[at]
+            numbers[is_moved] = self._of_keys[(first[at] + among)[is_moved]]
+            entries = replace(entries, rows=np.where(is_moved, np.uint32(NO_ROW), entries.rows))
+        entries = replace(entries, groups=numbers)
         has_vector = entries.vector_rows >= 0
         if has_vector.any():
             stays = has_vector & self._has_logs[entries.groups]

@@ -84,10 +84,10 @@ class Allowed:
         hashes = entries.hashes[rows]
         # few hashes pass the filter, which is much faster than a binary search
         passed = np.flatnonzero(self._filter[hashes >> np.uint64(64 - _FILTER_BITS)])
-        return rows[passed[hash_positions(self._hashes, hashes[passed]) >= 0]]
+        return rows[passed[_positions(self._hashes, hashes[passed]) >= 0]]
 
 
-def hash_positions(ordered: Hashes, hashes: Hashes) -> Numbers:
+def _positions(ordered: Hashes, hashes: Hashes) -> Numbers:
     """The position of each hash among unique hashes in ascending order, -1 for one that is not among them."""
     if not len(ordered):
         return np.full(len(hashes), -1)
@@ -110,7 +110,7 @@ class _Newest:
         """The number of the newest layer with each hash, -1 where none has it."""
         if not len(self.hashes):
             return np.full(len(hashes), -1)
-        at = hash_positions(self.hashes, hashes)
+        at = _positions(self.hashes, hashes)
         return np.where(at >= 0, self._numbers[at], -1)
 
 
