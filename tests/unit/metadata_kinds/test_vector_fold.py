@@ -373,3 +373,20 @@ def test_an_erasure_passes_over_an_index_that_is_being_built() -> None:
     assert table.upsert(vector_rows(range(2, 4), ts=3)).updated == 2
     assert by_id(nearest(table)) == by_id(nearest(table, exact=True))
     assert "k001" not in {row["id"] for row in nearest(table)}
+
+
+def test_a_moved_entry_is_for_each_file_group_that_has_its_key() -> None:
+    table = vector_table("cow", properties={**SOON, "hoodie.parquet.small.file.limit": 0})
+    table.insert(vector_rows(range(1, 2), ts=2))  # the key is there already
+    snapshot = open_snapshot(open_storage(table.uri))
+    having = {s.file_id for s in snapshot.file_slices() if s.partition == "p1"}
+    assert len(having) == 2
+    keys = pa.array(["k001", "k003"])
+    vectors = np.eye(4, dtype=np.float32)[:2]
+    rows = WrittenRows(vectors, keys, row_hashes(keys, "p1"), np.array([0, 0]), np.arange(2))
+    locators = Locators(snapshot, Groups(pa.array(["p1"]), pa.array(["gone"])))
+    moved = locators.relocated(coded_entries(small_coder(vectors, 1), rows))
+    assert moved.keys.to_pylist() == ["k001", "k001", "k003"]
+    ids = locators.groups.ids.take(pa.array(moved.groups)).to_pylist()
+    assert set(ids[:2]) == having
+    assert ids[2] in having
