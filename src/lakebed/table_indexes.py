@@ -306,9 +306,10 @@ class IndexesView(View):
         """Build a vector index again, with clusters that fit the rows of today. `name` is that of its column, or a name
         that `list` returns.
 
-        Writers wait for the table's lock meanwhile, and searches compare all rows. `lakebed maintenance run` does it
-        when it is due: when a cluster is 8 times as large as the mean, or 30 % of the rows came after the build. Raises
-        `InvalidOption` for another index.
+        Others write and search by the index meanwhile; at the end it changes places with the new one.
+        `lakebed maintenance run` does it when it is due: when a cluster is 8 times as large as the mean, or 30 % of the
+        rows came after the build. Raises `InvalidOption` for another index, and `CommitConflict` if it was dropped
+        meanwhile.
 
         >>> columns = pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))])
         >>> texts = lakebed.create("memory://docs/rebuilt", columns, key="id")

@@ -16,7 +16,7 @@ from lakebed.vector_index.layers import Changes, Groups, Layer
 from lakebed.vector_index.search import Allowed, LayeredIndex
 from lakebed.vector_index.shape import METRICS
 from support.sampling import so_many
-from support.vector_layers import exact_distances, memory_layer, small_coder
+from support.vector_layers import exact_distances, folded_layer, memory_layer, small_coder
 
 PATHS = ("", "p=1", "p=2")
 DIMENSION = 6
@@ -172,9 +172,7 @@ def test_each_moment_of_a_history_has_the_rows_of_the_model(seed: int) -> None:
         check(LayeredIndex(history.coder, history.layers[: number + 1]), state, random, metric)
     # a fold in the middle is the base of the later layers
     middle = int(random.integers(len(history.layers)))
-    blocks: list[bytes] = []
-    head = LayeredIndex(history.coder, history.layers[: middle + 1]).fold(blocks.append)
-    base = Layer(str(middle), head, lambda numbers: [blocks[n] for n in numbers])
+    base = folded_layer(LayeredIndex(history.coder, history.layers[: middle + 1]), str(middle))
     for number in range(middle, len(history.layers)):
         folded = LayeredIndex(history.coder, [base, *history.layers[middle + 1 : number + 1]])
         check(folded, history.states[number], random, metric)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from lakebed.vector_index.codes import Coder, trained
 from lakebed.vector_index.entries import WrittenRows, coded_entries, row_hashes
 from lakebed.vector_index.layers import Changes, Groups, Layer, LayerHead, write_layer
+from lakebed.vector_index.search import LayeredIndex, Relocation
 from lakebed.vector_index.shape import IndexShape
 
 Matrix = npt.NDArray[Any]
@@ -48,6 +49,17 @@ def memory_layer(
     head = write_layer((coded_entries(coder, part) for part in parts), groups, changes, blocks.append)
     head = LayerHead.from_bytes(head.to_bytes())
     return Layer(instant, head, lambda numbers: [blocks[number] for number in numbers])
+
+
+def folded_layer(index: LayeredIndex, instant: str, relocation: Relocation | None = None) -> Layer:
+    """The layer that a fold of an index makes."""
+    blocks: list[bytes] = []
+    fold = index.fold(relocation)
+    while True:
+        try:
+            blocks.append(next(fold))
+        except StopIteration as end:
+            return Layer(instant, end.value, lambda numbers: [blocks[number] for number in numbers])
 
 
 def written(vectors: Matrix, keys: Sequence[str], partition: str = "", **fields: Any) -> WrittenRows:

@@ -14,11 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lakebed
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_kinds import vector_index
 from lakebed.metadata_kinds.base import TableAction
 from lakebed.metadata_kinds.registry import register
+from lakebed.metadata_kinds.vector_store import StoredIndex
 from lakebed.metadata_records.layout import VECTOR_INDEX
 from lakebed.metadata_records.records import Records
+from lakebed.storage import open_storage
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "vectors"
 SCHEMA = pa.schema(
@@ -62,6 +65,52 @@ def vector_table(kind: str, uri: str = "", **given: Any) -> lakebed.Table:
     table = lakebed.create(uri or f"memory://vectors/{next(_numbers)}", SCHEMA, **words)
     table.upsert(vector_rows(range(40)))
     return table
+
+
+INDEX = "vector_index_emb"
+QUERY = [3.0, 1.0, 2.0, 0.5]
+EVERY_CLUSTER: dict[str, Any] = {"probes": 1000, "rerank": 1000}
+"""The options of a search that looks at every entry of an index."""
+
+
+def indexed_table(kind: str, uri: str = "", **given: Any) -> lakebed.Table:
+    """The small table in memory with a vector index."""
+    table = vector_table(kind, uri, **given)
+    table.indexes.create("vector", column="emb", metric="l2", clusters=4)
+    return table
+
+
+def nearest(table: lakebed.Table, k: int = 200, **options: Any) -> list[dict[str, Any]]:
+    """The nearest rows to `QUERY`, in ascending order of their distances."""
+    return table.search(QUERY, k, metric="l2", columns=["id", "part", "ts"], **options).to_arrow().to_pylist()
+
+
+def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: row["id"])
+
+
+def index_plan(table: lakebed.Table, **options: Any) -> str:
+    """How a search is run, as text."""
+    return str(table.search(QUERY, 3, metric="l2", **options).explain())
+
+
+def check_search(table: lakebed.Table, *, gaps: bool = False, **options: Any) -> None:
+    """The index answers, and finds what an exact search finds."""
+    text = index_plan(table, **options)
+    assert f"{INDEX}: " in text
+    assert ("exactly" in text) is gaps
+    exact = nearest(table, exact=True, **options)
+    assert by_id(nearest(table, **EVERY_CLUSTER, **options)) == by_id(exact)
+    few = nearest(table, 3, probes=1, rerank=3, **options)
+    assert len(few) == min(3, len(exact))
+    assert all(row in exact for row in few)
+
+
+def stored_index(table: lakebed.Table) -> StoredIndex:
+    """The records of the index in the metadata table."""
+    snapshot = open_snapshot(open_storage(table.uri))
+    assert snapshot.metadata is not None
+    return StoredIndex(snapshot.metadata, INDEX)
 
 
 class _UnknownIndex(vector_index.VectorIndexKind):

@@ -88,14 +88,15 @@ def services(context: WriteContext, uri: str) -> Iterator[Finding]:
     is_any_due = False
     for service in SERVICES:
         try:
-            why = service.due(ServiceState(context))
+            state = ServiceState(context)
+            why = service.due(state)
         except Exception as error:
             yield finding_of(SERVICE, error)
             continue
         if why is None:
             continue
         is_any_due = True
-        by_writes = service.name in ("rollback", "indexing") or (
+        by_writes = service.is_done_by_writes(state) or (
             context.services.compaction.services and is_set(context.services, service.after_write)
         )
         later = "; the next write runs it" if by_writes else "; no write runs it"

@@ -457,6 +457,14 @@ class MetadataTable:
             )
         )
 
+    def of_slice(self, file_slice: FileSlice) -> MetadataTable:
+        """The metadata table with this file slice as the only one of its partition."""
+        slices = self.slices
+        timelines = (slices.timeline, slices.data_storage, slices.data_config, slices.data_timeline)
+        return MetadataTable(
+            MetadataSlices(slices.storage, slices.config, *timelines, {file_slice.partition: (file_slice,)})
+        )
+
     def _decoder(self, partition: str) -> Decode[pa.Table]:
         decode = kind_of(partition).decode
         if decode is None:

@@ -76,7 +76,7 @@ def coverage(snapshot: Snapshot, base: Witness, layers: Mapping[str, Witness]) -
     """What an index covers of a view, by the witness of its base and those of its layers by name. Layers of instants
     that are not in the view do not count."""
     if not all(map(snapshot.is_visible, base.instants)):
-        return Coverage(reason="it was built later than this view, or from commits that were taken back")
+        return Coverage(reason="it was built or folded later than this view, or from commits that were taken back")
     visible = {of: witness for of, witness in layers.items() if snapshot.is_visible(instant_of_layer(of))}
     covered = {
         *base.instants,

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, UnsupportedFeature
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds import bloom_filters
 from lakebed.metadata_kinds.base import (
@@ -30,8 +30,9 @@ from lakebed.metadata_kinds.base import (
 )
 from lakebed.metadata_kinds.routing import grouped
 from lakebed.metadata_kinds.stored import COMPARED
-from lakebed.metadata_kinds.vector_coverage import Coverage, first_witness, witness_of
+from lakebed.metadata_kinds.vector_coverage import REPAIR, Coverage, Witness, coverage, first_witness, witness_of
 from lakebed.metadata_kinds.vector_definitions import VectorIndex
+from lakebed.metadata_kinds.vector_fold import folded_records
 from lakebed.metadata_kinds.vector_rows import VectorRows, WrittenVectors, empty, vector_kind, vectors_of_slices
 from lakebed.metadata_kinds.vector_store import (
     BUILD,
@@ -44,7 +45,7 @@ from lakebed.metadata_kinds.vector_store import (
 )
 from lakebed.metadata_records.definitions import IndexDefinition, IndexName, load_definitions
 from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing
-from lakebed.metadata_records.records import Records
+from lakebed.metadata_records.records import RecordForm, Records
 from lakebed.model import FileGroupId, FileSlice
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.column_names import did_you_mean
@@ -91,56 +92,24 @@ class VectorIndexKind(PartitionKind):
                 return None  # its file groups are searched exactly, until the index is built again
         for path, keys in written.removed():
             layer.replaced.append(row_hashes(keys, path))
-        caught_up = self._catch_up(layer, covered, snapshot)
+        caught_up = _catch_up(layer, covered, snapshot)
         left = [gap.instant for gap in covered.gaps if gap.instant not in caught_up]
         records = IndexRecords(action.instant)
         records.add_layer(action.instant, layer.entries, layer.groups.listed(), layer.changes())
         records.add_witness(action.instant, witness_of(snapshot.timeline, action.instant, caught_up, left))
         return records.encoded(action.form)
 
-    def _catch_up(self, layer: _LayerOfRows, covered: Coverage, snapshot: Snapshot) -> list[str]:
-        """Add the rows of commits without a witness to a layer. Returns these commits; none where their rows are too
-        many."""
-        if not covered.gaps:
-            return []
-        instants = [gap.instant for gap in covered.gaps]
-        slices = snapshot.file_slices({path for path, _ in covered.groups})
-        slices = [s for s in slices if (s.partition, s.file_id) in covered.groups]
-        shape = layer.coder.shape
-        all_rows = not MergeRules.of_table(snapshot.config).picks_winners
-        added: list[VectorRows] = []
-        size = layer.nbytes
-        for rows in vectors_of_slices(
-            snapshot.reader, slices, None if all_rows else instants, shape.column, vector_kind(shape)
-        ):
-            added.append(rows)
-            size += len(rows.keys) * _entry_bytes(shape)
-            if size > MAX_BYTES:
-                return []
-        for rows in added:
-            layer.add(rows)
-        return instants
-
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         definition = required(name.partition, name.expression)
-        index, snapshot = VectorIndex.of(definition), build.snapshot
-        slices = snapshot.file_slices()
-        rows = sum(parallel_map(snapshot.reader.count, slices))
-        shape = _shape(index, snapshot, rows)
-        if rows * _entry_bytes(shape) > MAX_BYTES:
-            raise UnsupportedFeature(
-                f"a vector index over {rows:,} rows of {index.column} takes more than {MAX_BYTES >> 30} GB",
-                hint="Search without an index, or with bits=4.",
-                context={"feature": "vector index", "rows": rows},
-            )
-        coder = trained(shape, _sample(snapshot, slices, shape, rows))
-        layer = _LayerOfRows(coder)
-        for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, vector_kind(shape)):
-            layer.add(part)
-        records = IndexRecords(snapshot.instant or "0" * 17)
-        records.add_build(coder, first_witness(snapshot.timeline))
-        records.add_layer(BUILD, layer.entries, layer.groups.listed(), None)
+        records = built_index(VectorIndex.of(definition), build.snapshot).records
         return grouped(name.partition, records.encoded(build.form)), definition
+
+    def compacted(
+        self, partition: str, metadata: MetadataLookups, snapshot: Snapshot, form: RecordForm
+    ) -> Iterator[tuple[pa.Array, pa.Array]] | None:
+        if not metadata.has(partition):
+            return None  # it is being built: there are layers without a base
+        return folded_records(StoredIndex(metadata, partition), snapshot, form)
 
     def check_new(self, index: NewIndex) -> None:
         definition = required(index.name.partition, index.name.expression)
@@ -200,6 +169,81 @@ class VectorIndexKind(PartitionKind):
         records.add_layer(of, layer.entries, layer.groups.listed(), None)
         records.add_witness(of, witness_of(snapshot.timeline, snapshot.instant, instants, ()))
         return records.encoded(table.form)
+
+
+@dataclass(frozen=True, eq=False)
+class BuiltIndex:
+    """The records of an index that was built from a view of a table, with what they cover."""
+
+    coder: Coder
+    witness: Witness
+    records: IndexRecords
+
+    def catch_up(self, snapshot: Snapshot) -> None:
+        """Add a layer with the rows of the commits in a view that came after the build. Raises `CommitConflict` where
+        the build does not fit the view: commits of it were taken back, say."""
+        covered = coverage(snapshot, self.witness, {})
+        if covered.reason is not None:
+            raise CommitConflict(
+                f"the index on {self.coder.shape.column} that was built does not fit the table any more:"
+                f" {covered.reason}",
+                hint="Build it again.",
+                context={"column": self.coder.shape.column},
+                kind=ConflictKind.TAKEN_BACK,
+            )
+        layer = _LayerOfRows(self.coder)
+        instants = _catch_up(layer, covered, snapshot)
+        if instants:
+            of = f"{snapshot.instant}{REPAIR}0"
+            self.records.add_layer(of, layer.entries, layer.groups.listed(), layer.changes())
+            self.records.add_witness(of, witness_of(snapshot.timeline, snapshot.instant, instants, ()))
+
+
+def built_index(index: VectorIndex, snapshot: Snapshot) -> BuiltIndex:
+    """An index over the rows of a view. Raises `UnsupportedFeature` for too many rows."""
+    slices = snapshot.file_slices()
+    rows = sum(parallel_map(snapshot.reader.count, slices))
+    shape = _shape(index, snapshot, rows)
+    if rows * _entry_bytes(shape) > MAX_BYTES:
+        raise UnsupportedFeature(
+            f"a vector index over {rows:,} rows of {index.column} takes more than {MAX_BYTES >> 30} GB",
+            hint="Search without an index, or with bits=4.",
+            context={"feature": "vector index", "rows": rows},
+        )
+    coder = trained(shape, _sample(snapshot, slices, shape, rows))
+    layer = _LayerOfRows(coder)
+    for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, vector_kind(shape)):
+        layer.add(part)
+    witness = first_witness(snapshot.timeline)
+    records = IndexRecords(snapshot.instant or "0" * 17)
+    records.add_base(coder, witness)
+    records.add_shape(coder.shape)
+    records.add_layer(BUILD, layer.entries, layer.groups.listed(), None)
+    return BuiltIndex(coder, witness, records)
+
+
+def _catch_up(layer: _LayerOfRows, covered: Coverage, snapshot: Snapshot) -> list[str]:
+    """Add the rows of commits without a witness to a layer. Returns these commits; none where their rows are too
+    many."""
+    if not covered.gaps:
+        return []
+    instants = [gap.instant for gap in covered.gaps]
+    slices = snapshot.file_slices({path for path, _ in covered.groups})
+    slices = [s for s in slices if (s.partition, s.file_id) in covered.groups]
+    shape = layer.coder.shape
+    all_rows = not MergeRules.of_table(snapshot.config).picks_winners
+    added: list[VectorRows] = []
+    size = layer.nbytes
+    for rows in vectors_of_slices(
+        snapshot.reader, slices, None if all_rows else instants, shape.column, vector_kind(shape)
+    ):
+        added.append(rows)
+        size += len(rows.keys) * _entry_bytes(shape)
+        if size > MAX_BYTES:
+            return []
+    for rows in added:
+        layer.add(rows)
+    return instants
 
 
 def _stored(partition: str, table: StoredTable) -> StoredIndex:

@@ -5,12 +5,14 @@ of the filter's type is `LAKEBED_IVF_1`, its bytes are ours, its time is the ins
 
 | key | bytes |
 |---|---|
-| `M` | the shape of the index |
+| `B` | the witness of the base: a build, or a fold of layers into it |
 | `C|<n>` | centroids |
-| `B` | the witness of the build |
-| `D|<instant>` | the head of a commit's layer; `D|0` that of the build, `D|<instant>+<n>` that of a repair |
-| `L|<instant>|<n>` | a block of entries of that layer |
+| `E|<instant>|<n>` | a block of entries of a commit's layer; the base has 0 for the instant, a repair `<instant>+<n>` |
+| `H|<instant>` | the head of that layer |
+| `M` | the shape of the index |
 | `W|<instant>` | the witness of a commit |
+
+Blocks come before their heads in the order of keys, so that a fold writes both as it goes.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ RECORD_TYPE: Final = "LAKEBED_IVF_1"
 _SHAPE: Final = "M"
 _BASE: Final = "B"
 _CENTROIDS: Final = "C|"
-_HEADS: Final = "D|"
-_BLOCKS: Final = "L|"
+_HEADS: Final = "H|"
+_BLOCKS: Final = "E|"
 _WITNESSES: Final = "W|"
 COMMIT = "commit"
 """The `entry` of a compared row that is a commit."""
@@ -66,26 +68,48 @@ class IndexRecords:
     _keys: list[str] = field(default_factory=list[str])
     _values: list[bytes] = field(default_factory=list[bytes])
 
+    nbytes: int = 0
+
     def add(self, key: str, value: bytes) -> None:
+        """A record with this key and these bytes."""
         self._keys.append(key)
         self._values.append(value)
+        self.nbytes += len(value)
 
-    def add_build(self, coder: Coder, witness: Witness) -> None:
-        """The records of a build, but for its layer."""
-        self.add(_SHAPE, coder.shape.to_bytes())
+    def add_base(self, coder: Coder, witness: Witness) -> None:
+        """The records of a base that come before its entries: the witness and the centroids."""
         self.add(_BASE, witness.to_bytes())
         for number, record in enumerate(coder.centroids.to_records()):
             self.add(f"{_CENTROIDS}{number:04x}", record)
 
+    def add_shape(self, shape: IndexShape) -> None:
+        """The shape of the index."""
+        self.add(_SHAPE, shape.to_bytes())
+
+    def add_block(self, of: str, number: int, data: bytes) -> None:
+        """A block of entries of a layer."""
+        self.add(f"{_BLOCKS}{of}|{number:08x}", data)
+
+    def add_head(self, of: str, head: LayerHead) -> None:
+        """The head of a layer."""
+        self.add(_HEADS + of, head.to_bytes())
+
     def add_layer(self, of: str, parts: Sequence[Entries], groups: Groups, changes: Changes | None) -> None:
         """The records of a layer: its blocks and its head."""
         numbers = iter(range(1 << 32))
-        head = write_layer(parts, groups, changes, lambda data: self.add(_block_key(of, next(numbers)), data))
-        self.add(_HEADS + of, head.to_bytes())
+        self.add_head(of, write_layer(parts, groups, changes, lambda data: self.add_block(of, next(numbers), data)))
 
     def add_witness(self, of: str, witness: Witness) -> None:
         """The witness of a layer."""
         self.add(_WITNESSES + of, witness.to_bytes())
+
+    def batch(self, form: RecordForm, min_bytes: int = 1) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """The keys and values of the records so far, which are forgotten then; nothing where these have fewer bytes
+        than `min_bytes`."""
+        if self.nbytes >= min_bytes:
+            records = self.encoded(form)
+            self._keys, self._values, self.nbytes = [], [], 0
+            yield records.keys, records.values
 
     def encoded(self, form: RecordForm) -> Records:
         """The records as the metadata table stores them."""
@@ -98,10 +122,6 @@ class IndexRecords:
             pa.repeat(pa.scalar(False), count),
         ]
         return Records.upserts(*bloom_filters.encode(pa.Table.from_arrays(columns, schema=bloom_filters.SCHEMA), form))
-
-
-def _block_key(of: str, number: int) -> str:
-    return f"{_BLOCKS}{of}|{number:08x}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,18 +159,20 @@ class StoredIndex:
     def layered(self, snapshot: Snapshot) -> LayeredIndex:
         """The index as of a view: the layer of the build, and those of commits that are in the view and not in the
         build."""
-        heads, built = self._heads, {*self.base.instants}
-        names = tuple(
-            of for of in heads if of == BUILD or (of not in built and snapshot.is_visible(instant_of_layer(of)))
+        heads, built = self.heads, {*self.base.instants}
+        return self.of_layers(
+            tuple(of for of in heads if of == BUILD or (of not in built and snapshot.is_visible(instant_of_layer(of))))
         )
+
+    def of_layers(self, names: tuple[str, ...]) -> LayeredIndex:
+        """The index with these layers, in the order in which they count."""
         if names not in self._layered:
-            self._layered[names] = LayeredIndex(
-                self.coder, [Layer(of, heads[of], partial(self._blocks, of)) for of in names]
-            )
+            layers = [Layer(of, self.heads[of], partial(self.blocks, of)) for of in names]
+            self._layered[names] = LayeredIndex(self.coder, layers)
         return self._layered[names]
 
     @once
-    def _heads(self) -> Mapping[str, LayerHead]:
+    def heads(self) -> Mapping[str, LayerHead]:
         """The heads of the layers by name, in the order in which the layers count."""
         stored = self._beginning_with(_HEADS)
         if _HEADS + BUILD not in stored:
@@ -162,8 +184,9 @@ class StoredIndex:
         used = [of for of in self.witnesses if instant_of_layer(of) == instant]
         return f"{instant}{REPAIR}{len(used)}"
 
-    def _blocks(self, of: str, numbers: Sequence[int]) -> list[bytes]:
-        keys = [_block_key(of, number) for number in numbers]
+    def blocks(self, of: str, numbers: Sequence[int]) -> list[bytes]:
+        """The blocks of a layer with these numbers, in their order."""
+        keys = [f"{_BLOCKS}{of}|{number:08x}" for number in numbers]
         stored = self._lookup(keys)
         for key in keys:
             if key not in stored:
@@ -256,14 +279,8 @@ def lacking_commits(stored: StoredIndex, snapshot: Snapshot) -> pa.Table:
 def indexed_rows(stored: StoredIndex, snapshot: Snapshot) -> pa.Table:
     """The rows of the table with a vector for which the index has an entry in the cluster of the vector."""
     _usable(stored, snapshot)
-    entries: list[npt.NDArray[np.uint64]] = [np.empty(0, np.uint64)]
-
-    def collect(folded: Entries) -> Entries:
-        entries.append(_marks(folded.hashes, folded.coded.clusters))
-        return folded
-
-    stored.layered(snapshot).fold(lambda data: None, collect)
-    marks = np.unique(np.concatenate(entries))
+    entries = (_marks(part.hashes, part.coded.clusters) for part, _ in stored.layered(snapshot).entries())
+    marks = np.unique(np.concatenate([np.empty(0, np.uint64), *entries]))
     parts: list[pa.Table] = []
     shape = stored.coder.shape
     for rows in _stored_rows(snapshot, shape.column, vector_kind(shape)):

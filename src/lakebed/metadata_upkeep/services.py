@@ -8,19 +8,20 @@ is due, instead of it: once for each doubling of the table.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.errors import CommitConflict, ConflictKind, CorruptFile, InvalidOption
 from lakebed.format.delete_block import encode_deletes
 from lakebed.format.file_names import is_data_path, log_file_name
 from lakebed.format.hfile.writer import write_hfile
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, block_bytes
+from lakebed.metadata.lookups import MetadataTable, snapshot_of
 from lakebed.metadata.slice_merge import Unordered, open_slice
 from lakebed.metadata_kinds.registry import kind_of
 from lakebed.metadata_records.group_files import FileGroup, WrittenBase, WrittenLog, new_token, write_base
@@ -64,6 +65,8 @@ from lakebed.timeline.timeline import COMMITS
 from lakebed.wording import count_text
 
 R = TypeVar("R")
+Batches: TypeAlias = "Iterable[tuple[pa.Array, pa.Array]]"
+"""Keys and values of records, in batches."""
 _OPERATION = "COMPACT"
 # File slices of fewer bytes are merged by the calling thread, unless storage is slow.
 _BYTES_FOR_THREADS = 16 << 20
@@ -160,11 +163,51 @@ def _finish(store: MetadataStore, pending: Instant) -> str:
     return _run(store, pending.time, slices, pending.state)
 
 
-def _run(store: MetadataStore, instant: str, slices: Sequence[FileSlice], state: State) -> str:
+def compact_with(store: MetadataStore, partition: str, entries: Batches) -> str:
+    """Compact the metadata table, and give a partition with one file group these entries in place of its own; they are
+    in ascending byte order of their keys. Returns a line of text. A compaction that dies is finished with the entries
+    that the partition had.
+
+    Raises `CommitConflict` where file slices must not change, and `CorruptFile` for a partition that lost its files.
+    """
+    finish_unfinished(store)
+    if is_blocked(store):
+        raise CommitConflict(
+            f"{partition} cannot be written anew while a commit of a writer that died is not rolled back",
+            hint="The next write rolls it back, and so does `lakebed maintenance run`; try again then.",
+            context={"index": partition},
+            kind=ConflictKind.BUSY,
+        )
+    replaced = store.slices.file_slices(partition)
+    instant = store.service_time(Suffix.COMPACTION)
+    if not replaced or instant is None:
+        raise CorruptFile(
+            f"partition {partition!r} of the metadata table has no file groups",
+            hint=f"Build it again: t.indexes.repair({partition!r}).",
+            context={"index": partition},
+        )
+    slices = [s for name in store.data_config.metadata_partitions for s in store.slices.file_slices(name)]
+    plan = plan_compaction(slices)
+    plan = replace(plan, slices=tuple(dict.fromkeys([*plan.slices, *replaced])))
+    store.request(Action.COMPACTION, instant, compaction_body(plan).encode())
+    return _run(store, instant, plan.slices, State.REQUESTED, {partition: entries})
+
+
+def _run(
+    store: MetadataStore,
+    instant: str,
+    slices: Sequence[FileSlice],
+    state: State,
+    contents: Mapping[str, Batches] | None = None,
+) -> str:
     remove_asides(store.storage, store.timeline.config.timeline_path)
     if state is State.REQUESTED:
         store.transitions.inflight(Action.COMPACTION, instant)
-    compacted = _map_slices(store, lambda file_slice: _compact(store, file_slice, instant), slices)
+
+    def compact(file_slice: FileSlice) -> _Compacted:
+        return _compact(store, file_slice, instant, (contents or {}).get(file_slice.partition))
+
+    compacted = _map_slices(store, compact, slices)
     store.complete(Action.COMPACTION, instant, _OPERATION, [compaction.stat() for compaction in compacted])
     return f"compaction {instant} of {count_text(len(slices), 'file group')}"
 
@@ -180,13 +223,18 @@ def _map_slices(store: MetadataStore, compact: Callable[[FileSlice], R], slices:
     )
 
 
-def _compact(store: MetadataStore, file_slice: FileSlice, instant: str) -> _Compacted:
+def _compact(store: MetadataStore, file_slice: FileSlice, instant: str, content: Batches | None) -> _Compacted:
     started = time.monotonic()
     merge = open_slice(store.slices, file_slice)
     group = FileGroup(store.version, file_slice.partition, file_slice.file_id, instant)
     read_millis = int((time.monotonic() - started) * 1000)
+    if content is None:
+        table = snapshot_of(store.data_storage, store.data_config, store.data_timeline)
+        view, kind = MetadataTable(store.slices).of_slice(file_slice), kind_of(file_slice.partition)
+        content = kind.compacted(file_slice.partition, view, table, merge.form)
+    entries = merge.entries() if content is None else content
     try:
-        base = write_base(store.data_storage, group, instant, merge.entries(), schema_json=merge.schema_json)
+        base = write_base(store.data_storage, group, instant, entries, schema_json=merge.schema_json)
     except Unordered:
         entries = merge.entries(in_order=False)
         base = write_base(store.data_storage, group, instant, entries, schema_json=merge.schema_json)

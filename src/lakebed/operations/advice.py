@@ -1,4 +1,5 @@
-"""Which index fits: measures the rows of a new table, or a table and a batch, and ranks the indexes by cost."""
+"""Which index fits: measures the rows of a new table, or a table and a batch, and ranks the indexes by cost. Which
+vector indexes no longer fit their rows."""
 
 from __future__ import annotations
 
@@ -14,6 +15,9 @@ from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.ranking import Candidate, Ranking, Workload, rank
 from lakebed.index.registry import built_in, index_of
+from lakebed.metadata_kinds.vector_definitions import vector_indexes
+from lakebed.metadata_kinds.vector_store import stored_index
+from lakebed.read.index_search import MIN_ROWS
 from lakebed.read.lookup import KeyText, exists
 from lakebed.schema.arrow import check_names
 from lakebed.schema.column_names import did_you_mean
@@ -66,6 +70,26 @@ class Advice(Printed):
 
     def _repr_html_(self) -> str:
         return f"<p>take <code>index={self.index!r}</code></p>{self.ranking_._repr_html_()}"  # pyright: ignore[reportPrivateUsage]
+
+
+def indexes_to_rebuild(snapshot: Snapshot) -> dict[str, str]:
+    """The vector indexes that are to be built again, by their partitions, each with the reason."""
+    due: dict[str, str] = {}
+    metadata = snapshot.metadata
+    for index in vector_indexes(snapshot) if metadata is not None else ():
+        assert metadata is not None
+        stored = stored_index(metadata, index.partition)
+        covered = stored.coverage(snapshot)
+        if covered.reason is not None:
+            due[index.partition] = covered.reason
+            continue
+        statistics = stored.layered(snapshot).statistics()
+        if statistics.rows >= MIN_ROWS and statistics.needs_rebuild:
+            due[index.partition] = (
+                f"{count_text(statistics.new_rows, 'row')} of {statistics.rows:,} came after it was built, and its"
+                f" largest cluster has {statistics.largest_cluster:,}"
+            )
+    return due
 
 
 def advise_for_data(
@@ -126,13 +150,14 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
     config = snapshot.config
     if not config.key_fields:
         raise InvalidOption("the table's keys are generated, so no write looks one up", hint="any index will do")
+    again = [f"{name} is to be built again: {why}" for name, why in indexes_to_rebuild(snapshot).items()]
     files, row_bytes = snapshot.file_slices(), of_stored(snapshot)
     sizes: dict[str, int] = {}
     for file in files:
         sizes[file.partition] = sizes.get(file.partition, 0) + file.size
     total = sum(sizes.values())
     past = _past(snapshot)
-    sources = [f"{len(files):,} files in {max(1, len(sizes)):,} partitions hold {total / (1 << 20):.1f} MiB"]
+    sources = [f"{len(files):,} files in {max(1, len(sizes)):,} partitions hold {total / (1 << 20):.1f} MiB", *again]
     if past is not None:
         sources.append(
             f"the last {count_text(past.commits, 'commit')} after the first load: {past.rows:,} rows each (the median),"

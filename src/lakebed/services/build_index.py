@@ -37,11 +37,12 @@ from lakebed.metadata_upkeep.creation import (
 from lakebed.metadata_upkeep.maintain import MetadataUpkeep, metadata_settings
 from lakebed.metadata_upkeep.store import MetadataStore
 from lakebed.model import Action, Instant, State
+from lakebed.operations.advice import indexes_to_rebuild
 from lakebed.properties.file import load_table_config
 from lakebed.services.create_index import named_indexes, note_zone, pending_indexings
 from lakebed.services.dead_writers import finish_interrupted
 from lakebed.services.driver import Service, ServiceState
-from lakebed.services.vector_indexes import indexes_to_rebuild, rebuild_index
+from lakebed.services.vector_indexes import rebuild_index
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_metadata, planned_indexes
@@ -106,12 +107,20 @@ class Indexing(Service[IndexingResult]):
             return why
         if not timeline.commits:
             return None
-        upkeep = MetadataUpkeep(context.opened, context.settings, context.engine, no_lock)
-        missing = upkeep.missing()
+        missing = self._missing(state)
         if missing:
             return f"{', '.join(missing)} of the metadata table are to be built"
         rebuilt = indexes_to_rebuild(context.opened)
         return "; ".join(f"{name} is to be built again: {why}" for name, why in rebuilt.items()) or None
+
+    def is_done_by_writes(self, state: ServiceState) -> bool:
+        return bool(self._missing(state))
+
+    @staticmethod
+    def _missing(state: ServiceState) -> list[str]:
+        """The partitions that the settings request and that are missing: the next write builds them as well."""
+        context = state.context
+        return MetadataUpkeep(context.opened, context.settings, context.engine, no_lock).missing()
 
     def serve(self, state: ServiceState) -> IndexingResult:
         context = state.context
@@ -120,10 +129,15 @@ class Indexing(Service[IndexingResult]):
             done = build_planned(context.storage, context.settings, context.engine)
         finished = finish_interrupted(context)
         notes = (str(finished),) if finished.built or finished.rolled_back else ()
-        rebuilt = tuple(indexes_to_rebuild(open_snapshot(context.storage)))
-        for name in rebuilt:
-            rebuild_index(context.storage, name, settings=context.settings)
-        notes += tuple(f"{name} was built again" for name in rebuilt)
+        rebuilt: list[str] = []
+        for name in indexes_to_rebuild(open_snapshot(context.storage)):
+            try:
+                rebuild_index(context.storage, name, settings=context.settings)
+            except CommitConflict as conflict:
+                notes += (f"{name} was not built again: {conflict.message}",)
+            else:
+                rebuilt.append(name)
+                notes += (f"{name} was built again",)
         return IndexingResult(done.runs, (*done.notes, *notes), (*finished.built, *rebuilt))
 
     def has_changed(self, outcome: IndexingResult) -> bool:

@@ -36,6 +36,9 @@ class DeadWriters(Service[FinishedWrites]):
         dead = dead_writes(state.context.storage, state.timeline)
         return f"the writers of {', '.join(i.time for i in dead)} are dead" if dead else None
 
+    def is_done_by_writes(self, state: ServiceState) -> bool:
+        return True
+
     def serve(self, state: ServiceState) -> FinishedWrites:
         return finish_interrupted(state.context)
 

@@ -196,6 +196,10 @@ class Service(ABC, Generic[Outcome]):
     def due(self, state: ServiceState) -> str | None:
         """The reason why the service is due, as a sentence; None if it is not."""
 
+    def is_done_by_writes(self, state: ServiceState) -> bool:
+        """Whether the next write does the work that is due, with whatever settings."""
+        return False
+
     @abstractmethod
     def serve(self, state: ServiceState) -> Outcome:
         """Run the service, and return its outcome."""

@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import InvalidOption
-from lakebed.metadata.lookups import open_snapshot, snapshot_of
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_kinds.vector_definitions import VectorIndex, vector_indexes, vector_partition
-from lakebed.metadata_kinds.vector_store import stored_index
-from lakebed.metadata_upkeep.comparison import rebuild
-from lakebed.properties.file import load_same_table, load_table_config
-from lakebed.read.index_search import DISTANCE, MIN_ROWS, QUERY_INDEX
+from lakebed.metadata_kinds.vector_index import built_index
+from lakebed.metadata_records.group_files import sorted_by_key
+from lakebed.metadata_records.records import record_form
+from lakebed.metadata_upkeep.maintain import MetadataUpkeep, locked_table
+from lakebed.metadata_upkeep.services import compact_with
+from lakebed.read.index_search import DISTANCE, QUERY_INDEX
 from lakebed.read.scan import Scan
 from lakebed.read.search import Search, SearchOptions
 from lakebed.schema.column_names import near_or_nothing
 from lakebed.schema.logical_types import vector_matrix
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.timeline import load_timeline
-from lakebed.wording import Printed, count_text
+from lakebed.wording import Printed
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,36 +61,29 @@ def named_index(snapshot: Snapshot, name: str) -> VectorIndex:
 
 
 def rebuild_index(storage: Storage, name: str, *, settings: WriteSettings | None = None) -> None:
-    """Build a vector index again, with clusters that fit the rows of today. Searches compare all rows meanwhile.
+    """Build a vector index again, with clusters that fit the rows of today.
 
-    Raises `InvalidOption` for an index that the table does not have.
+    It is built beside the index that there is, while others search and write. Then it takes its place under the table
+    lock, with the rows of commits that came meanwhile, in a compaction of the metadata table. Raises `InvalidOption`
+    for an index that the table does not have, and `CommitConflict` where the index or a commit that it was built from
+    is taken back meanwhile, or a dead writer is not rolled back; the index stays as it is then.
     """
     settings = settings or WriteSettings()
-    before = load_table_config(storage)
-    with writers_lock(storage, settings, before.name) as lock:
-        config = load_same_table(storage, before)
-        snapshot = snapshot_of(storage, config, load_timeline(storage, config))
-        rebuild(snapshot, [named_index(snapshot, name).partition], settings, lock.lock_is_held)
-
-
-def indexes_to_rebuild(snapshot: Snapshot) -> dict[str, str]:
-    """The vector indexes that are to be built again, by their partitions, each with the reason."""
-    due: dict[str, str] = {}
-    metadata = snapshot.metadata
-    for index in vector_indexes(snapshot) if metadata is not None else ():
-        assert metadata is not None
-        stored = stored_index(metadata, index.partition)
-        covered = stored.coverage(snapshot)
-        if covered.reason is not None:
-            due[index.partition] = covered.reason
-            continue
-        statistics = stored.layered(snapshot).statistics()
-        if statistics.rows >= MIN_ROWS and statistics.needs_rebuild:
-            due[index.partition] = (
-                f"{count_text(statistics.new_rows, 'row')} of {statistics.rows:,} came after it was built, and its"
-                f" largest cluster has {statistics.largest_cluster:,}"
+    snapshot = open_snapshot(storage)
+    index = named_index(snapshot, name)
+    built = built_index(index, snapshot)
+    with locked_table(storage, settings) as (current, lock_is_held):
+        if index not in vector_indexes(current):
+            raise CommitConflict(
+                f"{index.partition} was dropped or defined anew while it was built",
+                hint="Build it again, if the table has it.",
+                context={"index": index.partition},
+                kind=ConflictKind.TABLE,
             )
-    return due
+        built.catch_up(current)
+        records = built.records.encoded(record_form(current.config.version))
+        store = MetadataUpkeep(current, settings, None, lock_is_held).store
+        compact_with(store, index.partition, [sorted_by_key(records.keys, records.values)])
 
 
 def measured_recall(storage: Storage, name: str, queries: int, k: int) -> Recall:

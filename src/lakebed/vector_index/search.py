@@ -6,10 +6,10 @@ memory, so that the next query that comes to the cluster estimates distances at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -260,6 +260,30 @@ def _numbered_groups(of_layers: Sequence[Groups]) -> tuple[Groups, list[Numbers]
     return Groups(partitions.take(positions), ids.take(positions)), np.split(numbers, ends[:-1])
 
 
+def _without_repeats(entries: Entries) -> Entries:
+    """Entries of one cluster without those that a later one of the same row and file group repeats."""
+    order = np.argsort(entries.hashes, kind="stable")
+    ordered, coded = entries.hashes[order], entries.coded
+    is_again = ordered[1:] == ordered[:-1]
+    earlier, later = order[:-1][is_again], order[1:][is_again]
+    is_equal = (coded.codes[earlier] == coded.codes[later]).all(axis=1)
+    is_equal &= (coded.factors[earlier] == coded.factors[later]) & (entries.groups[earlier] == entries.groups[later])
+    return entries.take(np.delete(np.arange(len(entries)), earlier[is_equal])) if is_equal.any() else entries
+
+
+class Relocation(Protocol):
+    """Where the rows of entries are now, for a fold."""
+
+    @property
+    def groups(self) -> Groups:
+        """The file groups whose numbers `relocated` gives."""
+        ...
+
+    def relocated(self, entries: Entries) -> Entries:
+        """Entries of one cluster with the file groups and positions of today, without those of rows that are gone."""
+        ...
+
+
 class LayeredIndex:
     """A vector index as it is at one moment: the layer of a build or of a fold, and those of later commits in the order
     in which they count. Several threads may search it."""
@@ -372,22 +396,36 @@ class LayeredIndex:
         counts = np.zeros(self._coder.shape.clusters, np.int64)
         for layer in self._layers:
             counts[layer.head.clusters] += layer.head.counts
-        new_rows = sum(layer.head.rows for layer in self._layers[1:])
+        new_rows = self._coder.shape.new_rows + sum(layer.head.rows for layer in self._layers[1:])
         rows = int(counts.sum())
         return Statistics(rows, new_rows, len(self._replaced.hashes), int(counts.max()), rows / len(counts))
 
-    def fold(self, write: Callable[[bytes], object], relocate: Callable[[Entries], Entries] | None = None) -> LayerHead:
-        """Write the entries that count as the blocks of one layer, with the file groups of `groups`; its head.
-
-        `relocate` may change where rows are, and take exact vectors away: it gets the entries of some clusters, and
-        returns them in the same order with other `groups`, `rows`, `vectors` and `vector_rows`.
-        """
-        writer = BlockWriter(write)
-        possible: list[Hashes] = []
+    def entries(self) -> Iterator[tuple[Entries, Flags]]:
+        """The entries that count, cluster after cluster in ascending order, with flags of the uncertain ones."""
         for start in range(0, self._coder.shape.clusters, _CLUSTERS_TOGETHER):
             numbers = np.arange(start, min(start + _CLUSTERS_TOGETHER, self._coder.shape.clusters))
             for _, cluster in sorted(self._read(numbers).items()):
                 if len(cluster.entries):
-                    possible.append(cluster.entries.hashes[cluster.is_uncertain])
-                    writer.add(cluster.entries if relocate is None else relocate(cluster.entries))
-        return writer.finish(self.groups, Changes(possible=np.concatenate([np.empty(0, np.uint64), *possible])))
+                    yield cluster.entries, cluster.is_uncertain
+
+    def fold(self, relocation: Relocation | None = None) -> Generator[bytes, None, LayerHead]:
+        """The entries that count as the blocks of one layer, block after block; returns its head.
+
+        Entries of one row with equal codes, which stay where a commit cannot know whether its row wins, become one. The
+        entries of some clusters are in memory at a time. Without a `relocation` they have the file groups of
+        `groups`.
+        """
+        blocks: list[bytes] = []
+        writer = BlockWriter(blocks.append)
+        possible: list[Hashes] = []
+        for entries, is_uncertain in self.entries():
+            possible.append(entries.hashes[is_uncertain])
+            relocated = _without_repeats(entries if relocation is None else relocation.relocated(entries))
+            if len(relocated):
+                writer.add(relocated)
+            yield from blocks
+            blocks.clear()
+        groups = self.groups if relocation is None else relocation.groups
+        head = writer.finish(groups, Changes(possible=np.concatenate([np.empty(0, np.uint64), *possible])))
+        yield from blocks
+        return head

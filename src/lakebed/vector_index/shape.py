@@ -28,8 +28,8 @@ class IndexShape:
     """The description of a vector index, which all of its records depend on.
 
     `clusters` is the number that was asked for, or that a training found; `scale` is multiplied with each vector before
-    anything else, so that vectors of any size have numbers of 32 bits. `generation` counts the builds and folds, and
-    `instant` is the newest commit that is in the base.
+    anything else, so that vectors of any size have numbers of 32 bits. `generation` counts the folds since the build,
+    `instant` is the newest commit that is in the base, and `new_rows` are the entries that folds brought into it.
 
     >>> shape = IndexShape("emb", 128, clusters=421)
     >>> IndexShape.from_bytes(shape.to_bytes()) == shape
@@ -46,6 +46,7 @@ class IndexShape:
     generation: int = 0
     instant: str = ""
     scale: float = 1.0
+    new_rows: int = 0
 
     def to_bytes(self) -> bytes:
         """The record of the index that describes it."""

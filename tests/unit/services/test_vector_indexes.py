@@ -7,8 +7,8 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.services import vector_indexes
-from lakebed.services.vector_indexes import indexes_to_rebuild
+from lakebed.operations import advice
+from lakebed.operations.advice import indexes_to_rebuild
 from lakebed.storage import open_storage
 from support.vector_tables import another_writer, vector_rows, vector_table
 
@@ -26,8 +26,15 @@ def test_an_index_with_many_new_rows_is_built_again_by_maintenance(monkeypatch: 
     assert due(table) == []
     table.upsert(vector_rows(range(50, 80)))
     assert due(table) == []  # few rows are compared in no time
-    monkeypatch.setattr(vector_indexes, "MIN_ROWS", 10)
+    assert "built again" not in str(table.indexes.advise())
+    monkeypatch.setattr(advice, "MIN_ROWS", 10)
     assert due(table) == [INDEX]
+    reason = f"{INDEX} is to be built again: 36 rows of 72 came after it was built, and its largest cluster has 72"
+    assert reason in str(table.indexes.advise())
+    lines = [str(f.text) for f in table.maintenance.doctor().findings if "indexing" in f.text]
+    assert lines == [f"indexing is due: {reason}; no write runs it"]
+    planned = list(lakebed.maintenance.run(table.uri, once=True, dry_run=True))
+    assert any(reason in str(event) for event in planned)
     events = list(lakebed.maintenance.run(table.uri, once=True))
     assert any(f"{INDEX} was built again" in str(event) for event in events)
     assert due(table) == []

