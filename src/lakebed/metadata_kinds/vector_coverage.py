@@ -1,4 +1,4 @@
-"""Which rows of a view a vector index covers.
+"""Which rows of a view an index that has layers covers: a vector index or a text index.
 
 Each commit of a writer that knows the index leaves a witness in it, in the same commit of the metadata table. A commit
 on the timeline without a witness is a gap: a writer that does not know the index made it. Its file groups are searched
@@ -49,7 +49,7 @@ class Witness:
                 raise TypeError("its times are no texts")
         except (KeyError, TypeError) as cause:
             raise CorruptFile(
-                f"a witness of a vector index is damaged: {cause}", hint="Drop the index and create it again."
+                f"a witness of an index is damaged: {cause}", hint="Drop the index and create it again."
             ) from cause
         return cls(tuple(instants), horizon)
 

@@ -63,6 +63,33 @@ class Changes:
     partitions: pa.StringArray = field(default_factory=_no_texts)
 
 
+def positions_among(ordered: Hashes, hashes: Hashes) -> Numbers:
+    """The position of each hash among unique hashes in ascending order, -1 for one that is not among them."""
+    if not len(ordered):
+        return np.full(len(hashes), -1)
+    at = np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)
+    return np.where(ordered[at] == hashes, at, -1)
+
+
+class Newest:
+    """The number of the newest layer that has each of some hashes."""
+
+    def __init__(self, of_layers: Sequence[Hashes]) -> None:
+        numbers = np.repeat(np.arange(len(of_layers)), [len(hashes) for hashes in of_layers])
+        hashes = np.concatenate([np.empty(0, np.uint64), *of_layers])
+        order = np.lexsort((numbers, hashes))
+        hashes, numbers = hashes[order], numbers[order]
+        is_last = np.append(hashes[1:] != hashes[:-1], np.ones(min(1, len(hashes)), np.bool_))
+        self.hashes, self._numbers = hashes[is_last], numbers[is_last]
+
+    def of(self, hashes: Hashes) -> Numbers:
+        """The number of the newest layer with each hash, -1 where none has it."""
+        if not len(self.hashes):
+            return np.full(len(hashes), -1)
+        at = positions_among(self.hashes, hashes)
+        return np.where(at >= 0, self._numbers[at], -1)
+
+
 @dataclass(frozen=True, eq=False)
 class LayerHead:
     """The head of a layer: its file groups, what the commit changed, the number of entries of each cluster that has
