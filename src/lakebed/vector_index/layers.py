@@ -13,9 +13,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile
 from lakebed.format.row_addresses import Hashes
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.vector_index.centroids import Numbers
 from lakebed.vector_index.entries import Entries
 from lakebed.vector_index.frame import Kind, pack, unpack
@@ -88,6 +90,18 @@ class Newest:
             return np.full(len(hashes), -1)
         at = positions_among(self.hashes, hashes)
         return np.where(at >= 0, self._numbers[at], -1)
+
+
+def numbered_groups(of_layers: Sequence[Groups]) -> tuple[Groups, list[Numbers]]:
+    """The file groups of all layers, and for each layer the number of each of its file groups among them."""
+    partitions = pa.concat_arrays([groups.partitions for groups in of_layers])
+    ids = pa.concat_arrays([groups.ids for groups in of_layers])
+    names = pc.binary_join_element_wise(partitions, ids, "\0").dictionary_encode()
+    numbers = as_numpy(names.indices).astype(np.int64)
+    _, first = np.unique(numbers, return_index=True)
+    positions = pa.array(first)
+    ends = np.cumsum([len(groups) for groups in of_layers])
+    return Groups(partitions.take(positions), ids.take(positions)), np.split(numbers, ends[:-1])
 
 
 @dataclass(frozen=True, eq=False)

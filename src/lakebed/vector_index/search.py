@@ -22,7 +22,15 @@ from lakebed.schema.plain_arrow import as_numpy, one_array
 from lakebed.vector_index.centroids import Floats, Numbers
 from lakebed.vector_index.codes import Coded, Coder, Matrix
 from lakebed.vector_index.entries import NO_ROW, Entries, vector_positions
-from lakebed.vector_index.layers import BlockWriter, Changes, Groups, Layer, LayerHead, Newest, positions_among
+from lakebed.vector_index.layers import (
+    BlockWriter,
+    Changes,
+    Layer,
+    LayerHead,
+    Newest,
+    numbered_groups,
+    positions_among,
+)
 from lakebed.vector_index.shape import ELEMENTS
 
 Flags = npt.NDArray[np.bool_]
@@ -221,18 +229,6 @@ class Statistics:
         return self.rows > 0 and (is_skewed or self.new_rows > MAX_NEW_SHARE * self.rows)
 
 
-def _numbered_groups(of_layers: Sequence[Groups]) -> tuple[Groups, list[Numbers]]:
-    """The file groups of all layers, and for each layer the number of each of its file groups among them."""
-    partitions = pa.concat_arrays([groups.partitions for groups in of_layers])
-    ids = pa.concat_arrays([groups.ids for groups in of_layers])
-    names = pc.binary_join_element_wise(partitions, ids, "\0").dictionary_encode()
-    numbers = as_numpy(names.indices).astype(np.int64)
-    _, first = np.unique(numbers, return_index=True)
-    positions = pa.array(first)
-    ends = np.cumsum([len(groups) for groups in of_layers])
-    return Groups(partitions.take(positions), ids.take(positions)), np.split(numbers, ends[:-1])
-
-
 class LayeredIndex:
     """A vector index as it is at one moment: the layer of a build or of a fold, and those of later commits in the order
     in which they count. Several threads may search it."""
@@ -243,7 +239,7 @@ class LayeredIndex:
         self._cache_bytes = cache_bytes
         self._cache = BoundedCache[_Cluster](cache_bytes)
         heads = [layer.head for layer in self._layers]
-        self.groups, self._group_numbers = _numbered_groups([head.groups for head in heads])
+        self.groups, self._group_numbers = numbered_groups([head.groups for head in heads])
         """The file groups of all layers, each once."""
         self._replaced = Newest([head.changes.replaced for head in heads])
         self._possible = Newest([head.changes.possible for head in heads])
