@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
@@ -100,7 +100,7 @@ def _parsed(body: bytes, path: str) -> Mapping[str, IndexDefinition]:
 
 def dump_definitions(definitions: Iterable[IndexDefinition], table_version: int) -> bytes:
     """The file's content, laid out as Hudi's; versions are included from table version 9 on. Definitions of indexes
-    that Hudi does not have are left out: `local_definitions` are those.
+    that Hudi does not have are left out: they are in a property.
 
     >>> print(dump_definitions([IndexDefinition("record_index", "record_index")], 8).decode())
     {
@@ -119,11 +119,20 @@ def dump_definitions(definitions: Iterable[IndexDefinition], table_version: int)
     return pretty_json({_DEFINITIONS: _entries(listed, table_version)}).encode()
 
 
-def local_definitions(definitions: Iterable[IndexDefinition], table_version: int) -> dict[str, str | None]:
-    """The definitions of indexes that Hudi does not have, as a change of properties."""
-    entries = _entries((definition for definition in definitions if definition.type in _LOCAL_TYPES), table_version)
+def write_definitions(
+    storage: Storage, config: TableConfig, definitions: Collection[IndexDefinition], *, version: int | None = None
+) -> dict[str, str | None]:
+    """Write the definitions of all indexes of a table to their file. Returns the change of the table's properties that
+    belongs to it, for the caller to write: the path of the file, and the definitions of indexes that Hudi does not
+    have. Empty where the properties stay as they are. The file gets the form of table version
+    `version` (None: the table's)."""
+    version = config.version if version is None else version
+    storage.write(DEFINITIONS_PATH, dump_definitions(definitions, version))
+    entries = _entries((definition for definition in definitions if definition.type in _LOCAL_TYPES), version)
     text = json.dumps({_DEFINITIONS: entries}, separators=(",", ":"), sort_keys=True) if entries else None
-    return {LOCAL_DEFINITIONS_PROPERTY: text}
+    path = config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH
+    changes = {DEFINITIONS_PROPERTY: path, LOCAL_DEFINITIONS_PROPERTY: text}
+    return {key: value for key, value in changes.items() if (config.properties.get(key) or None) != value}
 
 
 def _entries(definitions: Iterable[IndexDefinition], table_version: int) -> dict[str, Any]:

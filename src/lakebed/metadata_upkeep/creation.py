@@ -7,7 +7,7 @@ Until then no reader uses the partition, and no writer removes its files as left
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -17,13 +17,9 @@ from lakebed.errors import CommitConflict, ConflictKind, TableExists
 from lakebed.format.text import dump_properties, parse_properties
 from lakebed.metadata_kinds.registry import find_kind, kind_of
 from lakebed.metadata_records.definitions import (
-    DEFINITIONS_PATH,
-    DEFINITIONS_PROPERTY,
-    LOCAL_DEFINITIONS_PROPERTY,
     IndexDefinition,
-    dump_definitions,
     load_definitions,
-    local_definitions,
+    write_definitions,
 )
 from lakebed.metadata_records.group_files import (
     CREATION_TOKEN,
@@ -49,6 +45,7 @@ from lakebed.metadata_upkeep.store import FIRST_BUILD, MetadataStore
 from lakebed.model import Action, BaseFile, Instant, LogFile
 from lakebed.properties.file import create_table, load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.archive_writer import archive
 from lakebed.timeline.instants import suffix_of
@@ -222,7 +219,7 @@ def drop(store: MetadataStore, partitions: Sequence[str]) -> TableConfig:
     remaining = [name for name in store.data_config.metadata_partitions if name not in dropped]
     inflight = [name for name in store.data_config.metadata_partitions_inflight if name not in dropped]
     _update(store, {PARTITIONS: ",".join(sorted(remaining)), PARTITIONS_INFLIGHT: ",".join(sorted(inflight))})
-    undefine(store, dropped)
+    _undefine(store, dropped)
     config = store.data_config
     for partition in partitions:
         store.check_lock()
@@ -234,7 +231,7 @@ def drop(store: MetadataStore, partitions: Sequence[str]) -> TableConfig:
 def drop_all(store: MetadataStore) -> TableConfig:
     """Remove the complete metadata table. Returns the data table's new settings."""
     config = _update(store, {PARTITIONS: "", PARTITIONS_INFLIGHT: ""})
-    undefine(store, None)
+    _undefine(store, None)
     store.check_lock()
     store.data_storage.delete_folder(METADATA_FOLDER)
     store.changed()
@@ -251,25 +248,32 @@ def first_free_number(store: MetadataStore, partition: str, path: str | None) ->
 
 
 def define(store: MetadataStore, definitions: Sequence[IndexDefinition]) -> dict[str, str | None]:
-    """Write index definitions, in place of definitions with the same names. Returns the property that has their path,
-    and that with the definitions of indexes which Hudi does not have, as a change of properties."""
+    """Write index definitions, in place of definitions with the same names. Returns the change of the table's
+    properties that belongs to it."""
     existing = load_definitions(store.data_storage, store.data_config)
-    every = {**existing, **{definition.name: definition for definition in definitions}}.values()
+    every = {**existing, **{definition.name: definition for definition in definitions}}
     store.check_lock()
-    store.data_storage.write(DEFINITIONS_PATH, dump_definitions(every, store.version))
-    path = store.data_config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH
-    return {DEFINITIONS_PROPERTY: path, **local_definitions(every, store.version)}
+    return write_definitions(store.data_storage, store.data_config, every.values())
 
 
-def undefine(store: MetadataStore, names: set[str] | None) -> None:
-    """Remove the index definitions of these names (None: all)."""
-    existing = load_definitions(store.data_storage, store.data_config)
+def _undefine(store: MetadataStore, names: Collection[str] | None) -> None:
+    store.check_lock()
+    config = without_definitions(store.data_storage, store.data_config, names, store.lock_is_held)
+    if config is not store.data_config:
+        store.changed(config)
+
+
+def without_definitions(
+    storage: Storage, config: TableConfig, names: Collection[str] | None, lock_is_held: Callable[[], bool]
+) -> TableConfig:
+    """Remove the definitions of indexes with these names (None: of all) from a table, whose settings have been read
+    under the lock. Returns the table's settings after that."""
+    existing = load_definitions(storage, config)
     remaining = [definition for name, definition in existing.items() if names is not None and name not in names]
-    if len(remaining) < len(existing):
-        store.check_lock()
-        store.data_storage.write(DEFINITIONS_PATH, dump_definitions(remaining, store.version))
-        if store.data_config.properties.get(LOCAL_DEFINITIONS_PROPERTY):
-            _update(store, local_definitions(remaining, store.version))
+    if len(remaining) == len(existing):
+        return config
+    changes = write_definitions(storage, config, remaining)
+    return update_table_config(storage, changes, lock_is_held) if changes else config
 
 
 def drop_unfinished(store: MetadataStore) -> None:

@@ -12,12 +12,14 @@ This makes the same records as `records_of_action` of the kinds, which handles f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine, Rows, Task
 from lakebed.errors import CommitConflict, ConflictKind, UnsupportedFeature
@@ -41,28 +43,24 @@ from lakebed.metadata_kinds.registry import (
     parse_index_name,
     remembered_indexes,
 )
-from lakebed.metadata_records.definitions import (
-    DEFINITIONS_PATH,
-    IndexName,
-    dump_definitions,
-    load_definitions,
-)
+from lakebed.metadata_records.definitions import IndexName
 from lakebed.metadata_records.group_files import FileGroup, WrittenLog, write_log
 from lakebed.metadata_records.layout import FILES, GroupSizing
 from lakebed.metadata_records.records import Records, record_form
 from lakebed.metadata_upkeep.commit import apply_delta, begin_delta, file_groups, superseded
-from lakebed.metadata_upkeep.creation import PARTITIONS, PARTITIONS_INFLIGHT, create, initialise
+from lakebed.metadata_upkeep.creation import PARTITIONS, PARTITIONS_INFLIGHT, create, initialise, without_definitions
 from lakebed.metadata_upkeep.repeated_keys import KeyCheck, RepeatedKeys
 from lakebed.metadata_upkeep.rollback import remove_instant
 from lakebed.metadata_upkeep.services import run_services
 from lakebed.metadata_upkeep.store import MetadataSettings, MetadataStore, StoredState
 from lakebed.model import CommitMetadata, FileSlice
-from lakebed.properties.file import update_table_config
+from lakebed.properties.file import load_same_table, load_table_config, update_table_config
 from lakebed.properties.table_config import INDEX_REPEATED, TableConfig
 from lakebed.sharing import once
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
+from lakebed.timeline.timeline import load_timeline
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, from_table, of_slice
 
 _log = logging.getLogger("lakebed")
@@ -209,6 +207,16 @@ class KeyLogWriter:
 
 # As a job's option, and as a property of a table that is to have none.
 METADATA_OPTION = "hoodie.metadata.enable"
+
+
+@contextmanager
+def locked_table(storage: Storage, settings: WriteSettings) -> Generator[tuple[Snapshot, Callable[[], bool]]]:
+    """The latest view of a table, read under its lock, which is held for the block; and a function that returns whether
+    it is still held. Raises `LockTimeout`, and `CommitConflict` where another table has taken the place of this one."""
+    before = load_table_config(storage)
+    with writers_lock(storage, settings, before.name) as lock:
+        config = load_same_table(storage, before)
+        yield snapshot_of(storage, config, load_timeline(storage, config)), lock.lock_is_held
 
 
 @dataclass(frozen=True)
@@ -390,11 +398,7 @@ class MetadataUpkeep:
         }
         changes = {key: ",".join(p for p in names if p not in unknown) for key, names in partitions_by_property.items()}
         config = update_table_config(self.table.storage, changes, self.lock_is_held)
-        definitions = load_definitions(self.table.storage, config)
-        if definitions.keys() & set(unknown):
-            body = dump_definitions((d for n, d in definitions.items() if n not in unknown), config.version)
-            self.table.storage.write(DEFINITIONS_PATH, body)
-        return config
+        return without_definitions(self.table.storage, config, unknown, self.lock_is_held)
 
     def missing(self) -> list[str]:
         """The partitions to build now: the requested ones and, at the table's first write, those that every table

@@ -9,16 +9,14 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata_kinds.registry import key_index_of, kind_of
+from lakebed.metadata_upkeep.maintain import locked_table
 from lakebed.metadata_upkeep.resharding import reshard
 from lakebed.metadata_upkeep.store import MetadataStore
-from lakebed.properties.file import load_same_table, load_table_config
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.timeline import load_timeline
 
 SHARDS = pa.schema(
     [
@@ -95,12 +93,11 @@ def reshard_index(
     `CommitConflict` while a write to the table is pending, `LockTimeout`; nothing is changed then.
     """
     settings = settings or WriteSettings()
-    before = load_table_config(storage)
-    with writers_lock(storage, settings, before.name) as lock:
-        config = load_same_table(storage, before)
+    with locked_table(storage, settings) as (snapshot, lock_is_held):
+        config = snapshot.config
         partition = key_index_of(config, name)
         _check_numbers(partition, file_groups)
-        store = MetadataStore(storage, config, load_timeline(storage, config), lock_is_held=lock.lock_is_held)
+        store = MetadataStore(storage, config, snapshot.timeline, lock_is_held=lock_is_held)
         kind = kind_of(partition)
         if isinstance(file_groups, int) and kind.by_data_partition:
             slices = store.slices.file_slices(partition)

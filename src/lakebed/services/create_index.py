@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakebed.concurrency.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
-from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, UnsupportedFeature
@@ -38,28 +37,25 @@ from lakebed.metadata_kinds.registry import (
 )
 from lakebed.metadata_kinds.vector_definitions import vector_index_definition, vector_partition
 from lakebed.metadata_records.definitions import (
-    DEFINITIONS_PATH,
-    DEFINITIONS_PROPERTY,
     VECTOR_KIND,
     IndexDefinition,
     IndexName,
-    dump_definitions,
     load_definitions,
-    local_definitions,
+    write_definitions,
 )
 from lakebed.metadata_records.layout import COLUMN_STATS, EXPRESSION_INDEX, FILES, GroupSizing, secondary_index_name
 from lakebed.metadata_upkeep.build_jobs import build_by_job, can_build, is_large
-from lakebed.metadata_upkeep.creation import drop
-from lakebed.metadata_upkeep.maintain import MetadataUpkeep
+from lakebed.metadata_upkeep.creation import drop, without_definitions
+from lakebed.metadata_upkeep.maintain import MetadataUpkeep, locked_table
 from lakebed.model import RECORD_INDEX, SECONDARY_INDEX, Action, Instant, State, has_completion_times
-from lakebed.properties.file import load_same_table, load_table_config, update_table_config
+from lakebed.properties.file import update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.column_names import near_or_nothing
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.plans import PlannedIndex, encode_index_plan, last_before_pending, planned_indexes
 from lakebed.timeline.instants import InstantClock
-from lakebed.timeline.timeline import Timeline, load_timeline
+from lakebed.timeline.timeline import Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.wording import Printed
 
@@ -154,24 +150,22 @@ def plan_index(
     return IndexPlan(instant, (name.partition,))
 
 
-def take_plans_off(storage: Storage, timeline: Timeline, partition: str) -> None:
+def take_plans_off(
+    storage: Storage, config: TableConfig, timeline: Timeline, partition: str, lock_is_held: Callable[[], bool]
+) -> TableConfig:
     """Remove the plans for a partition of the metadata table from the timeline, with its definition if the partition
-    does not exist. A process that runs such a plan notices it. The caller holds the lock."""
-    config = timeline.config
+    does not exist. A process that runs such a plan notices it. Returns the table's settings after that. The caller
+    holds the lock."""
     planned = planned_partitions(timeline)
     if partition not in planned:
-        return
+        return config
     for instant in pending_indexings(timeline):
         if partition in {index.partition for index in planned_indexes(timeline.plan(instant))}:
             TimelineWriter(storage, config).remove_pending(instant)
             remove_heartbeat(storage, instant.time)
-    definitions = load_definitions(storage, config)
-    if partition in definitions and partition not in (
-        *config.metadata_partitions,
-        *config.metadata_partitions_inflight,
-    ):
-        left = (definition for name, definition in definitions.items() if name != partition)
-        storage.write(DEFINITIONS_PATH, dump_definitions(left, config.version))
+    if partition in (*config.metadata_partitions, *config.metadata_partitions_inflight):
+        return config
+    return without_definitions(storage, config, [partition], lock_is_held)
 
 
 def named_indexes(snapshot: Snapshot, planned: Sequence[PlannedIndex]) -> list[tuple[IndexName, GroupSizing | None]]:
@@ -206,13 +200,9 @@ def _define(snapshot: Snapshot, definition: IndexDefinition, lock_is_held: Calla
     """Store the definition of a planned index, where the process that runs the plan reads it. Readers do not use an
     index that has only a definition."""
     storage, config = snapshot.storage, snapshot.config
-    definitions = load_definitions(storage, config)
-    every = {**definitions, definition.name: definition}.values()
-    storage.write(DEFINITIONS_PATH, dump_definitions(every, config.version))
-    changes = local_definitions(every, config.version)
-    if not config.properties.get(DEFINITIONS_PROPERTY):
-        changes |= {DEFINITIONS_PROPERTY: DEFINITIONS_PATH}
-    if any(config.properties.get(key) != value for key, value in changes.items()):
+    every = {**load_definitions(storage, config), definition.name: definition}
+    changes = write_definitions(storage, config, every.values())
+    if changes:
         update_table_config(storage, changes, lock_is_held)
 
 
@@ -258,11 +248,8 @@ def create_index(
     settings = settings or WriteSettings()
     index_name = parse_index_name(name) if expression is None else _by_expression(name, expression)
     sizing = _sizing(index_name, groups)
-    before = load_table_config(storage)
-    with writers_lock(storage, settings, before.name) as lock:
-        config = load_same_table(storage, before)
-        timeline = load_timeline(storage, config)
-        snapshot = snapshot_of(storage, config, timeline)
+    with locked_table(storage, settings) as (snapshot, lock_is_held):
+        config, timeline = snapshot.config, snapshot.timeline
         if index_name.partition in (*config.metadata_partitions, *config.metadata_partitions_inflight):
             raise InvalidOption(
                 f"table {config.name!r} has the index {index_name.partition} already",
@@ -289,11 +276,11 @@ def create_index(
                 kind=ConflictKind.BUSY,
             )
         if not wait:
-            return plan_index(snapshot, index_name, sizing, settings, lock.lock_is_held)
-        table = MetadataUpkeep(snapshot, settings, engine, lock.lock_is_held)
+            return plan_index(snapshot, index_name, sizing, settings, lock_is_held)
+        table = MetadataUpkeep(snapshot, settings, engine, lock_is_held)
         if index_name.partition.startswith(EXPRESSION_INDEX) and index_name.expression is not None:
             config = table.add(index_name)
-            note_zone(snapshot, config, ExpressionIndex.of(index_name.expression, snapshot.schema), lock.lock_is_held)
+            note_zone(snapshot, config, ExpressionIndex.of(index_name.expression, snapshot.schema), lock_is_held)
         elif engine is None or not can_build(index_name.partition) or not is_large(snapshot, engine):
             table.add(index_name, sizing=sizing)
         else:
@@ -309,11 +296,10 @@ def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = 
     Raises `InvalidOption` for one that the table does not have, that its writes go by, or that others need.
     """
     settings = settings or WriteSettings()
-    before = load_table_config(storage)
-    with writers_lock(storage, settings, before.name) as lock:
-        config = load_same_table(storage, before)
+    with locked_table(storage, settings) as (snapshot, lock_is_held):
+        config, timeline = snapshot.config, snapshot.timeline
         partitions = (*config.metadata_partitions, *config.metadata_partitions_inflight)
-        existing = (*partitions, *planned_partitions(load_timeline(storage, config)))
+        existing = (*partitions, *planned_partitions(timeline))
         names = (name, expression_partition(name), vector_partition(name))
         partition = next((n for n in names if n in existing), None)
         if partition is None:
@@ -322,8 +308,7 @@ def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = 
         is_remembered = len(remembered) < len(remembered_indexes(config.properties))
         if is_remembered:
             changes: dict[str, str | None] = {REQUESTED_PROPERTY: None, **remembered_property(remembered)}
-            config = update_table_config(storage, changes, lock.lock_is_held)
-        timeline = load_timeline(storage, config)
+            config = update_table_config(storage, changes, lock_is_held)
         if partition not in (*partitions, *planned_partitions(timeline)) and not is_remembered:
             raise InvalidOption(
                 f"table {config.name!r} has no index {name!r}",
@@ -334,14 +319,14 @@ def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = 
         known_partitions = dict.fromkeys((*partitions, *planned_partitions(timeline)))
         needing = [name for name in known_partitions if kind_of(name).dropped_with == partition]
         for planned in (partition, *needing):
-            take_plans_off(storage, timeline, planned)
+            config = take_plans_off(storage, config, timeline, planned, lock_is_held)
         if partition not in partitions:
             return config
         dropped = [partition, *(name for name in needing if name in partitions)]
-        upkeep = MetadataUpkeep(snapshot_of(storage, config, timeline), settings, None, lock.lock_is_held)
+        upkeep = MetadataUpkeep(snapshot_of(storage, config, timeline), settings, None, lock_is_held)
         config = drop(upkeep.store, dropped)
         forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}
-        return update_table_config(storage, forgotten, lock.lock_is_held) if forgotten else config
+        return update_table_config(storage, forgotten, lock_is_held) if forgotten else config
 
 
 def _by_expression(name: str, expression: Expression) -> IndexName:

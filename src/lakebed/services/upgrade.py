@@ -29,13 +29,7 @@ from lakebed.metadata.lookups import open_snapshot, snapshot_of
 from lakebed.metadata_kinds.expression_results import noting
 from lakebed.metadata_kinds.key_changes import is_partitioned, record_index_definition
 from lakebed.metadata_kinds.registry import REQUESTED_PROPERTY, find_kind, remembered_indexes, remembered_property
-from lakebed.metadata_records.definitions import (
-    DEFINITIONS_PATH,
-    DEFINITIONS_PROPERTY,
-    IndexDefinition,
-    dump_definitions,
-    load_definitions,
-)
+from lakebed.metadata_records.definitions import IndexDefinition, load_definitions, write_definitions
 from lakebed.metadata_records.layout import (
     BLOOM_FILTERS,
     FILES,
@@ -514,17 +508,16 @@ def _set_aside(
     if plan.target >= 9 and RECORD_INDEX in (*remaining, *plan.rebuilt) and RECORD_INDEX not in stay:
         record_index = record_index_definition(plan.target, partitioned=False)
         stay |= {RECORD_INDEX: record_index} if record_index is not None else {}
-    if stay:
-        changes[DEFINITIONS_PROPERTY] = config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH
     config = update_table_config(storage, changes, tx.lock_is_held)
     if stay or definitions:
         # with explicit index versions, which table version 9 needs and version 8 can read
         version = 2 if plan.target >= 9 else 1
         again = set(plan.rebuilt) - {RECORD_INDEX}
-        versioned = (
+        versioned = [
             replace(definition, version=version) if name in again else definition for name, definition in stay.items()
-        )
-        storage.write(DEFINITIONS_PATH, dump_definitions(versioned, 9))
+        ]
+        changes = write_definitions(storage, config, versioned, version=9)
+        config = update_table_config(storage, changes, tx.lock_is_held) if changes else config
     for name in removed:
         _check_lock(tx)
         storage.delete_folder(f"{METADATA_FOLDER}/{name}")

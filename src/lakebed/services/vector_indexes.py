@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
-from lakebed.metadata.lookups import open_snapshot, snapshot_of
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_kinds.vector_definitions import VectorIndex, vector_indexes, vector_partition
 from lakebed.metadata_kinds.vector_store import stored_index
 from lakebed.metadata_upkeep.comparison import rebuild
-from lakebed.properties.file import load_same_table, load_table_config
+from lakebed.metadata_upkeep.maintain import locked_table
 from lakebed.read.index_search import DISTANCE, MIN_ROWS, QUERY_INDEX
 from lakebed.read.scan import Scan
 from lakebed.read.search import Search, SearchOptions
@@ -23,7 +22,6 @@ from lakebed.schema.column_names import near_or_nothing
 from lakebed.schema.logical_types import vector_matrix
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.timeline import load_timeline
 from lakebed.wording import Printed, count_text
 
 
@@ -66,11 +64,8 @@ def rebuild_index(storage: Storage, name: str, *, settings: WriteSettings | None
     Raises `InvalidOption` for an index that the table does not have.
     """
     settings = settings or WriteSettings()
-    before = load_table_config(storage)
-    with writers_lock(storage, settings, before.name) as lock:
-        config = load_same_table(storage, before)
-        snapshot = snapshot_of(storage, config, load_timeline(storage, config))
-        rebuild(snapshot, [named_index(snapshot, name).partition], settings, lock.lock_is_held)
+    with locked_table(storage, settings) as (snapshot, lock_is_held):
+        rebuild(snapshot, [named_index(snapshot, name).partition], settings, lock_is_held)
 
 
 def indexes_to_rebuild(snapshot: Snapshot) -> dict[str, str]:

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
 from lakebed.index.registry import recorded_index
@@ -18,13 +17,12 @@ from lakebed.metadata_kinds.record_index import repeated_keys
 from lakebed.metadata_kinds.stored import COMPARED, DIFFERENCES
 from lakebed.metadata_records.layout import FILES
 from lakebed.metadata_upkeep.comparison import Verification, align, rows_of, verify_partitions
+from lakebed.metadata_upkeep.maintain import locked_table
 from lakebed.model import Action
-from lakebed.properties.file import load_same_table, load_table_config
 from lakebed.read.reopening import MAX_LOOKS
 from lakebed.schema.column_names import near_or_nothing
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.timeline import load_timeline
 
 RECORD_KEYS = "record keys"
 
@@ -103,16 +101,13 @@ def repair(
     Raises `CommitConflict` while a write to the table is pending.
     """
     settings = settings or WriteSettings()
-    before = load_table_config(storage)
-    with writers_lock(storage, settings, before.name) as lock:
-        config = load_same_table(storage, before)
-        timeline = load_timeline(storage, config)
-        snapshot = snapshot_of(storage, config, timeline)
+    with locked_table(storage, settings) as (snapshot, lock_is_held):
+        config = snapshot.config
         names = config.metadata_partitions if partitions is None else partitions
         _check_names(names, config.metadata_partitions)
         if FILES not in config.metadata_partitions:
             return Verification(DIFFERENCES.empty_table(), ())
-        waiting = next((i for i in timeline.pending if i.action is not Action.SAVEPOINT), None)
+        waiting = next((i for i in snapshot.timeline.pending if i.action is not Action.SAVEPOINT), None)
         if waiting is not None:
             raise CommitConflict(
                 f"the metadata table cannot be repaired while instant {waiting.time} is pending",
@@ -120,4 +115,4 @@ def repair(
                 " `lakebed maintenance run URI --once` runs the plans of services.",
                 kind=ConflictKind.BUSY,
             )
-        return align(snapshot, names, settings, lock.lock_is_held)
+        return align(snapshot, names, settings, lock_is_held)

@@ -9,10 +9,13 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.concurrency.lock import no_lock
 from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_kinds import vector_index
 from lakebed.metadata_kinds.vector_store import StoredIndex
+from lakebed.metadata_records.definitions import LOCAL_DEFINITIONS_PROPERTY, load_definitions
+from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.storage import open_storage
 from support.vector_tables import another_writer, vector_of, vector_rows, vector_table
 
@@ -259,6 +262,35 @@ def test_an_index_is_listed_dropped_and_made_of_an_empty_table() -> None:
     table.indexes.drop("near")
     assert table.search([1.0, 0.1], 1, metric="l2", columns=["id"]).to_arrow()["id"].to_pylist() == [1]
     assert "vector_index_near" not in {index.name for index in table.indexes.list()}
+
+
+def definitions(table: lakebed.Table) -> set[str]:
+    storage = open_storage(table.uri)
+    names = load_definitions(storage, load_table_config(storage))
+    return {name for name in names if name.startswith("vector_index_")}
+
+
+def test_an_index_that_is_taken_off_leaves_no_definition() -> None:
+    table = indexed("mor")
+    table.indexes.create("planned", column="emb", kind="vector_index", metric="cosine", wait=False)
+    assert {INDEX, "vector_index_planned"} <= definitions(table)
+    table.indexes.drop("planned")
+    assert definitions(table) == {INDEX}
+    table.indexes.drop("emb")
+    assert definitions(table) == set()
+    table.indexes.create("vector", column="emb", metric="l2", clusters=4)
+    storage = open_storage(table.uri)
+    text = load_table_config(storage).properties[LOCAL_DEFINITIONS_PROPERTY]
+    changed = {LOCAL_DEFINITIONS_PROPERTY: text.replace('["emb"]', '["name"]')}
+    update_table_config(storage, changed, no_lock)  # as if its column was no vector any more
+    table = lakebed.open(table.uri)
+    with pytest.raises(UnsupportedFeature, match=INDEX):
+        table.upsert(vector_rows(range(3), ts=2), options={"lakebed.metadata.on_unknown": "refuse"})
+    assert definitions(table) == {INDEX}
+    table.upsert(vector_rows(range(3), ts=2), options={"lakebed.metadata.on_unknown": "drop"})
+    assert definitions(table) == set()
+    assert LOCAL_DEFINITIONS_PROPERTY not in load_table_config(storage).properties
+    assert by_id(nearest(table)) == by_id(nearest(table, exact=True))
 
 
 def test_a_planned_index_is_built_while_others_write() -> None:
