@@ -136,7 +136,7 @@ class StoredLayers:
     def name_of_repair(self, instant: str) -> str:
         """A name for a new layer of a repair after this instant."""
         used = [of for of in self.witnesses if instant_of_layer(of) == instant]
-        return f"{instant}{REPAIR}{len(used)}"
+        return f"{instant}{REPAIR}{len(used):04d}"
 
     def blocks(self, of: str, numbers: Sequence[int]) -> list[bytes]:
         keys = [_block_key(of, number) for number in numbers]

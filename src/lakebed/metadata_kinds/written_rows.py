@@ -17,7 +17,7 @@ from lakebed.format.file_names import parse_log_file
 from lakebed.format.hashes import plain_strings
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.base import TableAction
-from lakebed.metadata_kinds.key_changes import ActionKeys
+from lakebed.metadata_kinds.key_changes import AFTER, BEFORE, KEY, ActionKeys, group_changes
 from lakebed.metadata_kinds.stored import base_slice
 from lakebed.metadata_kinds.vector_coverage import SERVICES
 from lakebed.model import COMMIT_TIME, RECORD_KEY, FileSlice
@@ -30,13 +30,15 @@ _NEW_ROWS = ("INSERT", "INSERT_PREPPED", "BULK_INSERT", "BULK_INSERT_PREPPED", "
 @dataclass(frozen=True, eq=False)
 class ColumnRows:
     """Rows of one file group with a value in a column: their record keys, the values, and the keys of rows that this
-    replaces for certain, whose earlier values do not count any more. `values` is None where there are no rows."""
+    replaces for certain, whose earlier values do not count any more. `values` is None where there are no rows.
+    `uncertain` are the keys of rows of a log file, with or without a value, that may replace others or lose."""
 
     partition: str
     file_id: str
     keys: pa.Array
     values: pa.Array | None
     replaced: pa.Array
+    uncertain: pa.Array
 
 
 class WrittenRows:
@@ -74,37 +76,71 @@ class WrittenRows:
             for batch in self._action.snapshot.reader.read(file_slice, [RECORD_KEY]):
                 yield file_slice.partition, plain_strings(batch.column(RECORD_KEY))
 
+    def deleted(self) -> Iterator[tuple[str, pa.Array, bool]]:
+        """The partition paths and keys of rows that the action deletes from file groups which it does not replace, and
+        whether they are deleted for certain: a delete in a log file may lose against a row."""
+        if self._action.commit.operation.upper() in SERVICES:
+            return
+        stored = [s for s in self._action.statuses if s.path is not None and s.log_files is None]
+        if sum(status.num_deletes for status in stored):
+            yield from ((path, keys, True) for path, keys in self._gone(stored))
+        for status in self._action.statuses:
+            file_slice = self._log_of(status) if status.path is not None and status.log_files is not None else None
+            if file_slice is not None:
+                keys = self._reader.open_merge(file_slice, pa.schema([]), None).deleted_keys()
+                if len(keys):
+                    yield status.partition, keys, self._later_wins
+
+    def _gone(self, statuses: Sequence[WriteStatus]) -> Iterator[tuple[str, pa.Array]]:
+        """The keys that base files do not have any more, without those that another file got."""
+        parts: dict[str, list[pa.Table]] = {}
+        for part in group_changes(self._action.snapshot.reader, statuses):
+            parts.setdefault(part.partition, []).append(part.changes)
+        for path, tables in parts.items():
+            changes = pa.concat_tables([table.select([KEY, BEFORE, AFTER]) for table in tables]).combine_chunks()
+            gone = changes[KEY].filter(pc.invert(changes[AFTER])).combine_chunks()
+            came = changes[KEY].filter(changes[AFTER]).combine_chunks()
+            yield path, gone.filter(pc.invert(pc.is_in(gone, value_set=came)))
+
     def _stored(self, status: WriteStatus) -> Iterator[pa.RecordBatch]:
         """The rows of a base file that the action wrote. Where rows are merged, a row with an earlier time may have got
-        the value of a later one: all rows of the file are taken."""
+        the value of a later one, and where file groups are replaced, rows may come from these: all rows of the file are
+        taken."""
         assert status.path is not None
         file_slice = base_slice(status.partition, status.file_id, status.path, status.file_size)
         reader = self._action.snapshot.reader
-        instants = None if self._merges else {self._action.instant}
+        instants = None if self._merges or self._action.commit.replaced else {self._action.instant}
         yield from rows_of_instants(reader, file_slice, instants, self._column, self._batch_rows)
 
     def _logged(self, status: WriteStatus) -> Iterator[pa.RecordBatch]:
         """The rows of a log file that the action wrote, one for each key."""
+        file_slice = self._log_of(status)
+        if file_slice is not None:
+            yield from self._reader.read(file_slice, [RECORD_KEY, self._column])
+
+    def _log_of(self, status: WriteStatus) -> FileSlice | None:
+        """A slice with only the log file of a status."""
         assert status.path is not None
         log = parse_log_file(status.partition, status.path.rpartition("/")[2], status.file_size)
-        if log is None:
-            return
-        file_slice = FileSlice(status.partition, status.file_id, "", None, (log,))
-        yield from self._reader.read(file_slice, [RECORD_KEY, self._column])
+        return None if log is None else FileSlice(status.partition, status.file_id, "", None, (log,))
 
     def _rows(self, status: WriteStatus, batch: pa.RecordBatch) -> ColumnRows:
         keys = plain_strings(batch.column(RECORD_KEY))
         none = keys.slice(0, 0)
         is_log = status.log_files is not None
         if self._column not in batch.schema.names:  # a partial update of other columns
-            return ColumnRows(status.partition, status.file_id, none, None, none)
+            return ColumnRows(status.partition, status.file_id, none, None, none, none)
+        uncertain = keys if is_log else none
         replaced = none if self._is_insert or (is_log and not self._later_wins) else keys
         values = batch.column(self._column)
         if values.null_count:
             if is_log:  # of a column that the log file lacks all values are null
                 replaced = replaced.filter(values.is_valid()) if len(replaced) else replaced
+                uncertain = uncertain.filter(values.is_null()) if len(replaced) else uncertain
             keys, values = keys.filter(values.is_valid()), values.drop_null()
-        return ColumnRows(status.partition, status.file_id, keys, values, replaced)
+        elif len(replaced):
+            uncertain = none
+        return ColumnRows(status.partition, status.file_id, keys, values, replaced, uncertain)
 
 
 def rows_of_instants(
@@ -132,4 +168,4 @@ def rows_of_slices(
             keys, values = plain_strings(batch.column(RECORD_KEY)), batch.column(column)
             if values.null_count:
                 keys, values = keys.filter(values.is_valid()), values.drop_null()
-            yield ColumnRows(file_slice.partition, file_slice.file_id, keys, values, keys.slice(0, 0))
+            yield ColumnRows(file_slice.partition, file_slice.file_id, keys, values, keys.slice(0, 0), keys.slice(0, 0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -103,7 +104,7 @@ class LayeredText:
             better, equal = matching[of_matching > bound], matching[of_matching == bound]
             # the rows of a layer are in the order of their keys
             cuts = np.searchsorted(equal, self._starts)
-            firsts = [equal[start:end][: count - len(better)] for start, end in zip(cuts, cuts[1:], strict=False)]
+            firsts = [equal[start:end][: count - len(better)] for start, end in pairwise(cuts)]
             chosen = np.concatenate([better, *firsts])
         else:
             chosen = matching
