@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import pyarrow as pa
 
-from lakebed.config.arguments import public_methods_check_arguments
+from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption, MissingAttribute, TableNotFound
 from lakebed.opened_table import OpenedTable

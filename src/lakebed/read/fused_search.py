@@ -93,7 +93,9 @@ class FusedSearch(Results):
         return self._by_text._storage()  # pyright: ignore[reportPrivateUsage]
 
     def _renew(self) -> bool:
-        return any([search._renew() for search in (self._shown, self._by_vector, self._by_text)])  # pyright: ignore[reportPrivateUsage]
+        searches = (self._shown, self._by_vector, self._by_text)
+        have_changed = [search._renew() for search in searches]  # pyright: ignore[reportPrivateUsage]
+        return any(have_changed)
 
     def to_spark(self) -> DataFrame:
         """A DataFrame of the rows, which are searched in this process."""

@@ -1,9 +1,11 @@
-"""Vector indexes: building them again, when that is due, and how many of the nearest rows a search by one finds."""
+"""Vector indexes and text indexes: building them again, when that is due, and how many of the nearest rows a search by
+a vector index finds."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +13,10 @@ import pyarrow as pa
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata_kinds.vector_definitions import VectorIndex, vector_indexes, vector_partition
+from lakebed.metadata_kinds.text_store import TextIndex, stored_text_index, text_indexes
+from lakebed.metadata_kinds.vector_definitions import VectorIndex, vector_indexes
 from lakebed.metadata_kinds.vector_store import stored_index
+from lakebed.metadata_records.layout import TEXT_INDEX, VECTOR_INDEX
 from lakebed.metadata_upkeep.comparison import rebuild
 from lakebed.metadata_upkeep.maintain import locked_table
 from lakebed.read.index_search import DISTANCE, MIN_ROWS, QUERY_INDEX
@@ -23,6 +27,12 @@ from lakebed.schema.logical_types import vector_matrix
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.wording import Printed, count_text
+
+Index = TypeVar("Index", VectorIndex, TextIndex, VectorIndex | TextIndex)
+# A text index is built again when more of its rows than this share have to be read from the table, or when less than
+# this share of its entries counts.
+_MAX_READ_SHARE: Final = 0.1
+_MIN_LIVE_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,30 +56,37 @@ class Recall(Printed):
 
 def named_index(snapshot: Snapshot, name: str) -> VectorIndex:
     """The vector index with this name, or that on the column with this name. Raises `InvalidOption` for another."""
-    indexes = vector_indexes(snapshot)
+    return _named(snapshot, name, vector_indexes(snapshot), "vector index")
+
+
+def _named(snapshot: Snapshot, name: str, indexes: Sequence[Index], kind: str) -> Index:
     for index in indexes:
-        if name in (index.partition, index.column) or vector_partition(name) == index.partition:
+        of_name = (index.partition, index.column, index.partition.removeprefix(VECTOR_INDEX).removeprefix(TEXT_INDEX))
+        if name in of_name:
             return index
     names = [index.partition for index in indexes]
     raise InvalidOption(
-        f"table {snapshot.config.name!r} has no vector index {name!r}",
+        f"table {snapshot.config.name!r} has no {kind} {name!r}",
         hint=f"{near_or_nothing(name, names)}It has {', '.join(names) or 'none'}.",
         context={"index": name},
     )
 
 
 def rebuild_index(storage: Storage, name: str, *, settings: WriteSettings | None = None) -> None:
-    """Build a vector index again, with clusters that fit the rows of today. Searches compare all rows meanwhile.
+    """Build a vector index or a text index again: with clusters that fit the rows of today, and as one layer. Searches
+    read all rows meanwhile.
 
     Raises `InvalidOption` for an index that the table does not have.
     """
     settings = settings or WriteSettings()
     with locked_table(storage, settings) as (snapshot, lock_is_held):
-        rebuild(snapshot, [named_index(snapshot, name).partition], settings, lock_is_held)
+        indexes = [*vector_indexes(snapshot), *text_indexes(snapshot)]
+        index = _named(snapshot, name, indexes, "vector index or text index")
+        rebuild(snapshot, [index.partition], settings, lock_is_held)
 
 
 def indexes_to_rebuild(snapshot: Snapshot) -> dict[str, str]:
-    """The vector indexes that are to be built again, by their partitions, each with the reason."""
+    """The vector indexes and text indexes that are to be built again, by their partitions, each with the reason."""
     due: dict[str, str] = {}
     metadata = snapshot.metadata
     for index in vector_indexes(snapshot) if metadata is not None else ():
@@ -84,6 +101,25 @@ def indexes_to_rebuild(snapshot: Snapshot) -> dict[str, str]:
             due[index.partition] = (
                 f"{count_text(statistics.new_rows, 'row')} of {statistics.rows:,} came after it was built, and its"
                 f" largest cluster has {statistics.largest_cluster:,}"
+            )
+    return due | _texts_to_rebuild(snapshot)
+
+
+def _texts_to_rebuild(snapshot: Snapshot) -> dict[str, str]:
+    due: dict[str, str] = {}
+    metadata = snapshot.metadata
+    for index in text_indexes(snapshot) if metadata is not None else ():
+        assert metadata is not None
+        stored = stored_text_index(metadata, index.partition)
+        covered = stored.coverage(snapshot)
+        if covered.reason is not None:
+            due[index.partition] = covered.reason
+            continue
+        text = stored.in_view(snapshot, covered)
+        rows, live, read = len(text.rows), int(text.is_live.sum()), len(text.uncertain)
+        if rows >= MIN_ROWS and (read > _MAX_READ_SHARE * rows or live < _MIN_LIVE_SHARE * rows):
+            due[index.partition] = (
+                f"of {count_text(rows, 'entry')} {live:,} count, and {read:,} are of rows that a search has to read"
             )
     return due
 
