@@ -30,6 +30,7 @@ EXAMPLES = {
     "timeline show": ("timeline show trips --limit 5",),
     "search": (
         "search texts --vector '[0.5, 1]' -k 3",
+        "search texts --text 'black cat' -k 3",
         "search texts --vector query.npy --metric l2 --where \"city = 'oslo'\" --columns id",
     ),
     "files show": ("files show trips --partition oslo",),

@@ -14,7 +14,7 @@ of the filter's type is that of the index's format, its bytes are ours, its time
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -194,7 +194,7 @@ class StoredLayers:
         return pa.Table.from_arrays([pa.array(instants, pa.string()), entries, labels, texts], schema=COMPARED)
 
 
-def opened_once(metadata: MetadataLookups, kind: type[S], partition: str) -> S:
+def opened_once(metadata: MetadataLookups, kind: Callable[[MetadataLookups, str], S], partition: str) -> S:
     """The records of an index, with what was read of them from this view of the metadata table before."""
     key = (kind, partition)
     if key not in metadata.opened_indexes:

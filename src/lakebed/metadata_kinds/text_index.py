@@ -54,7 +54,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.vector_index.entries import row_hashes
 from lakebed.vector_index.layers import Changes
 
-# The bytes of entries that one commit or build writes at most. A commit that would write more is left to the next build.
+# The bytes of entries that one commit or build writes at most. A commit that would write more is left to a build.
 MAX_BYTES = 1 << 30
 _FIRST_VERSION = 8
 
@@ -126,14 +126,9 @@ class TextIndexKind(PartitionKind):
         self, layer: _LayerOfTexts, covered: Coverage, snapshot: Snapshot, stored: StoredTextIndex
     ) -> list[str]:
         """Add the rows of file groups with commits that have no witness to a layer; earlier entries of these file
-        groups do not count. Returns these commits; none where rows are too many, or where rows may have been moved to
-        these file groups, so that nothing tells which of them were deleted."""
+        groups do not count. Returns these commits; none where rows are too many. Rows that were moved since their entry
+        was written may be in these file groups, or deleted there: searches read them."""
         if not covered.gaps:
-            return []
-        in_view = stored.in_view(snapshot, covered)
-        existing = pa.array([file_slice.file_id for file_slice in snapshot.file_slices()], pa.string())
-        is_moved = ~np.asarray(pc.is_in(in_view.groups.ids, value_set=existing))[in_view.rows.groups]
-        if is_moved.any():
             return []
         slices = [
             s
@@ -156,6 +151,9 @@ class TextIndexKind(PartitionKind):
             layer.rows.add(
                 (rows.partition, rows.file_id), rows.keys.filter(is_unchanged), rows.values.filter(is_unchanged)
             )
+        read = np.concatenate([np.empty(0, np.uint64), *(row_hashes(rows.keys, rows.partition) for rows in added)])
+        moved = stored.in_view(snapshot, covered).uncertain_hashes()
+        layer.possible.append(moved[~np.isin(moved, np.concatenate([read, changed]))])
         layer.rewritten = [layer.rows.groups.number(group) for group in sorted(covered.groups)]
         return [gap.instant for gap in covered.gaps]
 

@@ -16,7 +16,7 @@ from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lakebed.format.row_addresses import Hashes
 from lakebed.format.text import parse_json_object
 from lakebed.metadata_kinds.layer_records import SHAPE, LayerRecords, NumberedGroups, StoredLayers, opened_once
-from lakebed.metadata_kinds.stored import COMPARED, joined
+from lakebed.metadata_kinds.stored import COMPARED
 from lakebed.metadata_kinds.vector_coverage import Coverage, Witness
 from lakebed.metadata_kinds.vector_definitions import complete_definitions
 from lakebed.metadata_kinds.written_rows import ColumnRows, rows_of_slices
@@ -46,6 +46,7 @@ RECORD_TYPE: Final = "LAKEBED_TEXT_1"
 _VERSION: Final = 1
 # Texts that are made into words at a time.
 BATCH_ROWS: Final = 1 << 15
+_MARKED: Final = pa.schema([("key", pa.string()), ("entry", pa.string()), ("mark", pa.uint64())])
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,8 @@ def texts_of_slices(reader: SliceReader, slices: Sequence[FileSlice], column: st
 
 def expected_texts(snapshot: Snapshot, column: str) -> pa.Table:
     """A row for each row of the table with a text, with a number of its words."""
-    return joined([_compared(rows) for rows in texts_of_slices(snapshot.reader, snapshot.file_slices(), column)])
+    slices = snapshot.file_slices()
+    return _by_key([_compared(rows) for rows in texts_of_slices(snapshot.reader, slices, column)])
 
 
 def indexed_texts(stored: StoredTextIndex, snapshot: Snapshot) -> pa.Table:
@@ -222,11 +224,20 @@ def indexed_texts(stored: StoredTextIndex, snapshot: Snapshot) -> pa.Table:
     text = stored.in_view(snapshot, Coverage())
     rows, marks = text.marked_rows()
     parts = [_rows_of(rows["key"].combine_chunks(), rows["partition"].combine_chunks(), marks)]
-    uncertain = text.rows.hashes[text.uncertain]
+    uncertain = text.uncertain_hashes()
     for of_slice in texts_of_slices(snapshot.reader, snapshot.file_slices(), stored.column) if len(uncertain) else ():
         is_read = np.isin(row_hashes(of_slice.keys, of_slice.partition), uncertain)
         parts.append(_compared(of_slice).filter(pa.array(is_read)))
-    return joined(parts)
+    return _by_key(parts)
+
+
+def _by_key(parts: Sequence[pa.Table]) -> pa.Table:
+    """One row for each key: of a key that was inserted again with the sum of the numbers."""
+    rows = pa.concat_tables([_MARKED.empty_table(), *parts])
+    sums = rows.group_by(["key", "entry"]).aggregate([("mark", "sum")])
+    keys = sums["key"]
+    columns = [keys, sums["entry"], keys, sums["mark_sum"].cast(pa.string())]
+    return pa.Table.from_arrays(columns, schema=COMPARED).combine_chunks()
 
 
 def _compared(rows: ColumnRows) -> pa.Table:
@@ -235,5 +246,4 @@ def _compared(rows: ColumnRows) -> pa.Table:
 
 
 def _rows_of(keys: pa.Array, paths: pa.Array, marks: Hashes) -> pa.Table:
-    texts = pa.array(marks, pa.uint64()).cast(pa.string())
-    return pa.Table.from_arrays([keys, paths, keys, texts], schema=COMPARED)
+    return pa.Table.from_arrays([keys, paths, pa.array(marks, pa.uint64())], schema=_MARKED)

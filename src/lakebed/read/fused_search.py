@@ -60,7 +60,7 @@ class FusedSearch(Results):
 
     def __init__(self, scan: Scan, vector: Any, by_vector: SearchOptions, by_text: TextOptions) -> None:
         super().__init__(scan._spark)  # pyright: ignore[reportPrivateUsage]
-        self._count = by_text.k
+        self._rows = by_text.k
         self._shown = TextSearch(scan, by_text)
         names = (RECORD_KEY, PARTITION_PATH, *self._shown.column_names)
         depth = max(_DEPTH, _DEPTH_OF_K * by_text.k)
@@ -84,7 +84,7 @@ class FusedSearch(Results):
         fused = pa.table({"key": keys, "path": paths, "part": 1.0 / (RANK_OFFSET + ranks), "row": np.arange(len(rows))})
         sums = fused.group_by(["key", "path"]).aggregate([("part", "sum"), ("row", "min")])
         order = pc.sort_indices(sums, [("part_sum", "descending"), ("key", "ascending"), ("path", "ascending")])
-        best = sums.take(order.slice(0, self._count))
+        best = sums.take(order.slice(0, self._rows))
         shown = rows.take(best["row_min"]).select(self._shown.column_names)
         arrays = [*shown.columns, best["part_sum"]]
         return iter(pa.Table.from_arrays(arrays, schema=self.schema).combine_chunks().to_batches())
@@ -103,9 +103,9 @@ class FusedSearch(Results):
 
     def explain(self) -> Lines:
         """The plans of both searches as text, and how many rows of each are fused."""
-        depth = max(_DEPTH, _DEPTH_OF_K * self._count)
+        depth = max(_DEPTH, _DEPTH_OF_K * self._rows)
         return Lines(
-            f"{self._by_vector.explain()}\n{self._by_text.explain()}\n  fused       the {self._count} best by the ranks"
+            f"{self._by_vector.explain()}\n{self._by_text.explain()}\n  fused       the {self._rows} best by the ranks"
             f" of up to {depth} rows of each"
         )
 

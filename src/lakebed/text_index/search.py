@@ -183,6 +183,10 @@ class StoredText:
             is_uncertain = np.isin(rows.hashes, rows.hashes[is_uncertain])
         return cls(layers, groups, rows, ~is_dead & ~is_uncertain, np.flatnonzero(is_uncertain & ~is_lacking))
 
+    def uncertain_hashes(self) -> Hashes:
+        """The hashes of the rows that have to be read from the table."""
+        return np.unique(self.rows.hashes[self.uncertain])
+
     def uncertain_rows(self) -> pa.Table:
         """The rows that have to be read from the table, as rows of `CANDIDATES`."""
         return named_rows(self.layers, self.groups, self.rows, self.uncertain)
