@@ -14,7 +14,9 @@ _NO_SPACES = re.compile("([\u3040-\u30ff\u4e00-\u9fff])")
 
 def words(text: str) -> list[str]:
     """The words of a text: runs of letters, digits and marks in lower case; one of each character of Han and Kana."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower())
+    folded = (
+        unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower()).replace("ς", "σ").replace("ß", "ss")
+    )
     separated = "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in folded)
     return _NO_SPACES.sub(r" \1 ", separated).split()
 

@@ -1,8 +1,8 @@
 """The words of texts, as an index stores them and a search looks for them.
 
 A word is a run of letters, digits and the marks that belong to them, in lower case; everything else separates words.
-Each character of a script that is written without spaces (Han, Hiragana, Katakana) is a word. Texts are normalised
-first (NFKC), so that characters that look equal are equal.
+The letters ß and ς are ss and σ. Each character of a script that is written without spaces (Han, Hiragana, Katakana)
+is a word. Texts are normalised first (NFKC), so that characters that look equal are equal.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ Numbers = npt.NDArray[np.int64]
 _SEPARATORS: Final = r"[^\pL\pM\pN]+"
 _ASCII_SEPARATORS: Final = r"[^0-9a-z]+"
 _WITHOUT_SPACES: Final = r"([\p{Han}\p{Hiragana}\p{Katakana}])"
+# Lower-case letters that come from one letter in upper case: of words in capitals nothing tells which it was.
+_FOLDED: Final = (("ς", "σ"), ("ß", "ss"))
 MAX_WORD_BYTES: Final = 255
 """Longer words are left out; they still count for the length of a text."""
 
@@ -82,6 +84,8 @@ def query_words(query: str) -> dict[str, int]:
 def _folded(strings: pa.Array) -> pa.Array:
     # once more normalised, since the lower case of a composed character may be decomposed
     lowered = pc.utf8_normalize(pc.utf8_lower(pc.utf8_normalize(strings, form="NFKC")), form="NFKC")
+    for written, folded in _FOLDED:
+        lowered = pc.replace_substring(lowered, written, folded)
     has_none = pc.match_substring_regex(lowered, _WITHOUT_SPACES)
     if not pc.any(has_none).as_py():
         return lowered
