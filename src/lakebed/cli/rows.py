@@ -159,7 +159,7 @@ def search(
     count: Annotated[int, typer.Option("-k", "--count", metavar="K", min=1, help="How many rows.")] = 10,
     column: Annotated[str | None, typer.Option(help="The vector column; needed where there are several.")] = None,
     text_column: Annotated[
-        str | None, typer.Option(help="The column of texts; needed where there are several.")
+        str | None, typer.Option(help="The column of texts; needed if there are several.")
     ] = None,
     metric: Annotated[MetricName, typer.Option(help="The distance: see _hudi_distance.")] = MetricName.COSINE,
     where: Where = None,
@@ -172,7 +172,7 @@ def search(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Print the rows whose vectors are nearest to a vector, or whose texts match words best, with distances or scores."""
+    """Print the rows whose vectors are nearest to a vector, or whose texts match words best, with their scores."""
     table, query = open_table(uri, storage_option), None if vector is None else _query_of(vector)
     with working("searching"):
         nearest = table.search(

@@ -116,7 +116,7 @@ def _texts_to_rebuild(snapshot: Snapshot) -> dict[str, str]:
             due[index.partition] = covered.reason
             continue
         text = stored.in_view(snapshot, covered)
-        rows, live, read = len(text.rows), int(text.is_live.sum()), len(text.uncertain)
+        rows, live, read = len(text.rows), int(text.is_live.sum()), len(text.uncertain_hashes())
         if rows >= MIN_ROWS and (read > _MAX_READ_SHARE * rows or live < _MIN_LIVE_SHARE * rows):
             due[index.partition] = (
                 f"of {count_text(rows, 'entry')} {live:,} count, and {read:,} are of rows that a search has to read"
