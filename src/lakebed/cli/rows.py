@@ -158,9 +158,7 @@ def search(
     ] = None,
     count: Annotated[int, typer.Option("-k", "--count", metavar="K", min=1, help="How many rows.")] = 10,
     column: Annotated[str | None, typer.Option(help="The vector column; needed where there are several.")] = None,
-    text_column: Annotated[
-        str | None, typer.Option(help="The column of texts; needed if there are several.")
-    ] = None,
+    text_column: Annotated[str | None, typer.Option(help="The column of texts; needed if there are several.")] = None,
     metric: Annotated[MetricName, typer.Option(help="The distance: see _hudi_distance.")] = MetricName.COSINE,
     where: Where = None,
     max_distance: Annotated[float | None, typer.Option(help="Leave out rows that are farther away.")] = None,
