@@ -90,18 +90,21 @@ def coverage(snapshot: Snapshot, base: Witness, layers: Mapping[str, Witness]) -
     gaps: list[Gap] = []
     groups: set[FileGroupId] = set()
     for instant in timeline.commits_by_completion:
-        if snapshot.is_visible(instant.time) and instant.time not in covered:
-            body = timeline.commit_metadata(instant)
-            operation = body.operation.upper()
-            if operation == ALTER_OPERATION:
-                return Coverage(reason=f"another writer changed the columns at {instant.time}")
-            if operation not in SERVICES:
-                gaps.append(Gap(instant.time, written_groups(body)))
-                groups |= gaps[-1].groups
-                continue
-            replaced = {(path, file_id) for path, ids in body.replaced.items() for file_id in ids}
-            if replaced & groups:
-                groups |= written_groups(body)
+        is_covered = instant.time in covered
+        if not snapshot.is_visible(instant.time) or (is_covered and not groups):
+            continue
+        body = timeline.commit_metadata(instant)
+        operation = body.operation.upper()
+        if not is_covered and operation == ALTER_OPERATION:
+            return Coverage(reason=f"another writer changed the columns at {instant.time}")
+        if not is_covered and operation not in SERVICES:
+            gaps.append(Gap(instant.time, written_groups(body)))
+            groups |= gaps[-1].groups
+            continue
+        # rows of a gap may be moved, also by a writer that knows the index
+        replaced = {(path, file_id) for path, ids in body.replaced.items() for file_id in ids}
+        if replaced & groups:
+            groups |= written_groups(body)
     return Coverage(tuple(gaps), frozenset(groups))
 
 

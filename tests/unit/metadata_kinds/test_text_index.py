@@ -266,6 +266,16 @@ def test_rows_of_a_commit_beyond_the_bound_are_read_from_the_table(monkeypatch: 
     ]
 
 
+def test_a_clustering_after_a_commit_that_is_not_covered_takes_its_rows_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = indexed("cow")
+    with another_writer():
+        table.upsert([row(1, "purple", 3)])
+    monkeypatch.setattr(text_index, "MAX_BYTES", 1)
+    table.maintenance.cluster()
+    check(table, gaps=True)
+    assert table.search(text="purple").count() == 1
+
+
 def test_an_index_of_which_few_entries_count_is_built_again_by_maintenance(monkeypatch: pytest.MonkeyPatch) -> None:
     table = indexed("mor")
 
