@@ -176,7 +176,12 @@ class StoredText:
         is_lacking = _are_in(groups.ids, uncovered)[rows.groups]
         is_dead |= is_lacking | (rows.lengths < 0)
         is_uncertain = (possible >= 0) & (possible >= replaced)
-        is_uncertain |= _repeated(rows.hashes, of_layers, ~is_dead)
+        is_replacing = np.concatenate(
+            [np.isin(part.hashes, head.changes.replaced) for part, head in zip(parts, heads, strict=True)]
+        )
+        with_text = np.flatnonzero(rows.lengths >= 0)
+        columns = (rows.hashes, of_layers, is_replacing, replaced >= 0)
+        is_uncertain[with_text] |= _repeated(*(column[with_text] for column in columns))
         if len(uncovered):  # a row that was moved may be in a file group that is not covered
             is_uncertain |= ~is_dead & ~_are_in(groups.ids, existing)[rows.groups]
         if is_uncertain.any():
@@ -243,13 +248,13 @@ def _are_in(ids: pa.Array, some: pa.Array) -> Flags:
     return as_numpy(pc.is_in(ids, value_set=some)) if len(ids) else np.empty(0, np.bool_)
 
 
-def _repeated(hashes: Hashes, layers: Numbers, counting: Flags) -> Flags:
-    """Flags of the rows that have counting entries in several layers: a key was inserted again."""
+def _repeated(hashes: Hashes, layers: Numbers, is_replacing: Flags, is_replaced: Flags) -> Flags:
+    """Flags of entries of keys that were inserted again, and written after that: a later row may stand for several."""
     flags = np.zeros(len(hashes), np.bool_)
-    rows = np.flatnonzero(counting)
-    if not len(rows) or layers[rows[0]] == layers[rows[-1]]:
-        return flags
-    order = rows[np.lexsort((layers[rows], hashes[rows]))]
-    is_again = (np.diff(hashes[order]) == 0) & (np.diff(layers[order]) != 0)
-    flags[order[1:][is_again]] = True
+    order = np.lexsort((layers, hashes))
+    is_same = np.diff(hashes[order]) == 0
+    is_other_layer = np.diff(layers[order]) != 0
+    again = order[1:]
+    is_again = is_same & (~is_other_layer | ~is_replacing[again])
+    flags[again[is_again & (is_other_layer | is_replaced[again])]] = True
     return flags

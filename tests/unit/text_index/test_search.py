@@ -58,7 +58,7 @@ def test_an_entry_counts_until_a_later_layer_replaces_its_row() -> None:
     assert found.search(found.query(query_words("x y z")), 9).rows["key"].to_pylist() == ["a", "c"]
     assert (found.statistics.texts, found.statistics.words) == (2, 2)
     assert counting(view(first, layer({}, rewritten=True))) == []
-    assert counting(view(first, layer({"a": "z"}, rewritten=True))) == ["a"]
+    assert counting(view(first, layer({"a": "z"}, replaced=("a",), rewritten=True))) == ["a"]
 
 
 def test_a_row_that_may_have_changed_is_read_until_a_later_layer_replaces_it() -> None:
@@ -79,6 +79,18 @@ def test_a_key_that_was_inserted_again_is_read() -> None:
     text = view(layer({"a": "x", "b": "y"}), layer({"a": "z"}, group="g"))
     assert (counting(text), read(text)) == (["b"], ["a"])
     assert text.uncertain_rows()["file_id"].to_pylist() == ["f", "g"]
+    later = view(layer({"a": "x"}), layer({"a": "z"}), layer({"a": "y"}, replaced=("a",)))
+    assert (counting(later), read(later)) == ([], ["a"])
+
+
+def test_a_key_with_two_rows_in_one_layer_counts_twice_until_it_is_written_again() -> None:
+    keys = pa.array(["a", "a", "b"])
+    words = words_of(pa.array(["x", "y", "x"]))
+    rows = TextRows(keys, hashes("a", "a", "b"), np.zeros(3, np.int64), words.lengths)
+    first = memory_layer(InvertedLists.of([(rows, words)]), Groups(pa.array(["p"]), pa.array(["f"])))
+    assert counting(view(first, layer({"c": "x"}))) == ["a", "a", "b", "c"]
+    later = view(first, layer({"a": "z"}, replaced=("a",)))
+    assert (counting(later), read(later)) == (["b"], ["a"])
 
 
 def test_entries_of_file_groups_that_are_not_covered_do_not_count_and_moved_rows_are_read() -> None:
