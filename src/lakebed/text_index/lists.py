@@ -32,6 +32,7 @@ _ROWS: Final = Kind(b"LTIR", 1, "a block of rows", _INDEX)
 _KEYS: Final = Kind(b"LTIK", 1, "a block of keys", _INDEX)
 _WORDS: Final = Kind(b"LTIW", 1, "a block of words", _INDEX)
 ROWS_IN_BLOCK: Final = 1 << 15
+KEYS_IN_BLOCK: Final = 1 << 11
 ENTRIES_IN_BLOCK: Final = 1 << 13
 _NARROW: Final = ((0xFF, np.uint8), (0xFFFF, np.uint16), (0xFFFFFFFF, np.uint32))
 # A word that comes more often in a text counts as if it came so often.
@@ -128,6 +129,11 @@ class LayerHead:
         """The number of blocks of rows; the blocks of their keys follow them, and then those of words."""
         return -(-self.rows // ROWS_IN_BLOCK)
 
+    @property
+    def first_word_block(self) -> int:
+        """The number of the first block of words."""
+        return self.row_blocks + -(-self.rows // KEYS_IN_BLOCK)
+
     @cached_property
     def _bounds(self) -> tuple[list[str], list[str]]:
         return self.firsts.to_pylist(), self.lasts.to_pylist()
@@ -137,7 +143,7 @@ class LayerHead:
         firsts, lasts = self._bounds
         key = str.encode
         first, end = bisect_left(lasts, key(word), key=key), bisect_right(firsts, key(word), key=key)
-        return list(range(2 * self.row_blocks + first, 2 * self.row_blocks + end))
+        return list(range(self.first_word_block + first, self.first_word_block + end))
 
     def to_bytes(self) -> bytes:
         """The record of the index with this head."""
@@ -179,10 +185,10 @@ class TextLayer:
         """The keys of the rows with these numbers, in their order."""
         if not len(rows):
             return pa.array([], pa.string())
-        numbers = np.unique(rows // ROWS_IN_BLOCK)
+        numbers = np.unique(rows // KEYS_IN_BLOCK)
         parts = [unpack(_KEYS, data)[0] for data in self._read(self.head.row_blocks + numbers)]
         keys = pa.concat_arrays(parts)
-        positions = np.searchsorted(numbers, rows // ROWS_IN_BLOCK) * ROWS_IN_BLOCK + rows % ROWS_IN_BLOCK
+        positions = np.searchsorted(numbers, rows // KEYS_IN_BLOCK) * KEYS_IN_BLOCK + rows % KEYS_IN_BLOCK
         if int(positions.max()) >= len(keys):
             raise _damaged("a block of keys is of another layer")
         return one_array(keys.take(pa.array(positions)))
@@ -204,7 +210,7 @@ class TextLayer:
 
     def every_entry(self) -> Iterable[tuple[pa.StringArray, Numbers, Numbers, Numbers]]:
         """The words of each block, and of each entry the position of its word, its row and its count."""
-        first = 2 * self.head.row_blocks
+        first = self.head.first_word_block
         for number in range(first, first + len(self.head.firsts)):
             (data,) = self._read([number])
             block = _WordBlock.of(data)
@@ -246,8 +252,8 @@ def write_layer(
     for span in spans:
         lengths, numbers = rows.lengths[span] + 1, rows.groups[span]
         write(pack(_ROWS, [rows.hashes[span], _narrow(lengths), _narrow(numbers)]))
-    for span in spans:
-        write(pack(_KEYS, [rows.keys[span]]))
+    for at in range(0, len(rows), KEYS_IN_BLOCK):
+        write(pack(_KEYS, [rows.keys[at : at + KEYS_IN_BLOCK]]))
     firsts, lasts = _write_words(lists, write)
     changes = Changes(np.unique(changes.replaced), np.unique(changes.possible), changes.partitions)
     return LayerHead(groups, changes, rewritten, len(rows), pa.array(firsts, pa.string()), pa.array(lasts, pa.string()))

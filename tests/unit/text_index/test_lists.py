@@ -48,6 +48,7 @@ def test_a_layer_is_read_as_it_was_written_whatever_the_size_of_its_blocks(
     rows: int, entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lists, "ROWS_IN_BLOCK", rows)
+    monkeypatch.setattr(lists, "KEYS_IN_BLOCK", max(1, rows - 1))
     monkeypatch.setattr(lists, "ENTRIES_IN_BLOCK", entries)
     layer = layer_of(*stored([part(KEYS[:3], TEXTS[:3]), part(KEYS[3:], TEXTS[3:], 1)]))
     assert layer.keys(np.arange(5)).to_pylist() == sorted(KEYS)
