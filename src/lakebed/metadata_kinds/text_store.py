@@ -46,6 +46,10 @@ RECORD_TYPE: Final = "LAKEBED_TEXT_1"
 _VERSION: Final = 1
 # Texts that are made into words at a time.
 BATCH_ROWS: Final = 1 << 15
+# An index is built again when more of its rows than this share have to be read from the table, or when less than this
+# share of its entries counts.
+_MAX_READ_SHARE: Final = 0.1
+_MIN_LIVE_SHARE: Final = 0.5
 _MARKED: Final = pa.schema([("key", pa.string()), ("entry", pa.string()), ("mark", pa.uint64())])
 
 
@@ -187,6 +191,18 @@ class StoredTextIndex(StoredLayers):
                 context={"index": self.partition},
             )
         return column
+
+    def reason_to_rebuild(self, snapshot: Snapshot, least_rows: int) -> str | None:
+        """Why the index is to be built again: it does not fit the view, or of at least so many entries few count, or
+        many are of rows that a search has to read. None if it is not."""
+        covered = self.coverage(snapshot)
+        if covered.reason is not None:
+            return covered.reason
+        text = self.in_view(snapshot, covered)
+        rows, live, read = len(text.rows), int(text.is_live.sum()), len(text.uncertain_hashes())
+        if rows < least_rows or (read <= _MAX_READ_SHARE * rows and live >= _MIN_LIVE_SHARE * rows):
+            return None
+        return f"of {rows:,} entries {live:,} count, and {read:,} are of rows that a search has to read"
 
     def in_view(self, snapshot: Snapshot, covered: Coverage) -> StoredText:
         """The layers as of a view of the table."""

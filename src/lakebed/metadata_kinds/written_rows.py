@@ -83,7 +83,7 @@ class WrittenRows:
             return
         stored = [s for s in self._action.statuses if s.path is not None and s.log_files is None]
         if sum(status.num_deletes for status in stored):
-            yield from ((path, keys, True) for path, keys in self._gone(stored))
+            yield from ((path, keys, True) for path, keys in self._missing(stored))
         for status in self._action.statuses:
             file_slice = self._log_of(status) if status.path is not None and status.log_files is not None else None
             if file_slice is not None:
@@ -91,16 +91,16 @@ class WrittenRows:
                 if len(keys):
                     yield status.partition, keys, self._later_wins
 
-    def _gone(self, statuses: Sequence[WriteStatus]) -> Iterator[tuple[str, pa.Array]]:
+    def _missing(self, statuses: Sequence[WriteStatus]) -> Iterator[tuple[str, pa.Array]]:
         """The keys that base files do not have any more, without those that another file got."""
         parts: dict[str, list[pa.Table]] = {}
         for part in group_changes(self._action.snapshot.reader, statuses):
             parts.setdefault(part.partition, []).append(part.changes)
         for path, tables in parts.items():
             changes = pa.concat_tables([table.select([KEY, BEFORE, AFTER]) for table in tables]).combine_chunks()
-            gone = changes[KEY].filter(pc.invert(changes[AFTER])).combine_chunks()
-            came = changes[KEY].filter(changes[AFTER]).combine_chunks()
-            yield path, gone.filter(pc.invert(pc.is_in(gone, value_set=came)))
+            deleted = changes[KEY].filter(pc.invert(changes[AFTER])).combine_chunks()
+            added = changes[KEY].filter(changes[AFTER]).combine_chunks()
+            yield path, deleted.filter(pc.invert(pc.is_in(deleted, value_set=added)))
 
     def _stored(self, status: WriteStatus) -> Iterator[pa.RecordBatch]:
         """The rows of a base file that the action wrote. Where rows are merged, a row with an earlier time may have got

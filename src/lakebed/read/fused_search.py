@@ -61,8 +61,8 @@ class FusedSearch(Results):
     def __init__(self, scan: Scan, vector: Any, by_vector: SearchOptions, by_text: TextOptions) -> None:
         super().__init__(scan._spark)  # pyright: ignore[reportPrivateUsage]
         self._rows = by_text.k
-        self._shown = TextSearch(scan, by_text)
-        names = (RECORD_KEY, PARTITION_PATH, *self._shown.column_names)
+        self._displayed = TextSearch(scan, by_text)
+        names = (RECORD_KEY, PARTITION_PATH, *self._displayed.column_names)
         depth = max(_DEPTH, _DEPTH_OF_K * by_text.k)
         self._by_vector = Search(scan, vector, replace(by_vector, k=depth, columns=names))
         self._by_text = TextSearch(scan, replace(by_text, k=depth, columns=names))
@@ -72,28 +72,28 @@ class FusedSearch(Results):
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the result: the columns of the table, and `_score`."""
-        return self._shown.schema
+        return self._displayed.schema
 
     def _read(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        answers = [pa.Table.from_batches(search._read(), search.schema) for search in (self._by_vector, self._by_text)]  # pyright: ignore[reportPrivateUsage]
-        ranks = np.concatenate([np.arange(1, len(answer) + 1) for answer in answers])
-        names = [name for name in answers[1].column_names if name != SCORE]
-        rows = pa.concat_tables([answer.select(names) for answer in answers]).combine_chunks()
+        parts = [pa.Table.from_batches(search._read(), search.schema) for search in (self._by_vector, self._by_text)]  # pyright: ignore[reportPrivateUsage]
+        ranks = np.concatenate([np.arange(1, len(part) + 1) for part in parts])
+        names = [name for name in parts[1].column_names if name != SCORE]
+        rows = pa.concat_tables([part.select(names) for part in parts]).combine_chunks()
         keys: Any = plain_strings(rows[RECORD_KEY].combine_chunks()).cast(pa.string())
         paths: Any = plain_strings(rows[PARTITION_PATH].combine_chunks()).cast(pa.string())
         fused = pa.table({"key": keys, "path": paths, "part": 1.0 / (RANK_OFFSET + ranks), "row": np.arange(len(rows))})
         sums = fused.group_by(["key", "path"]).aggregate([("part", "sum"), ("row", "min")])
         order = pc.sort_indices(sums, [("part_sum", "descending"), ("key", "ascending"), ("path", "ascending")])
         best = sums.take(order.slice(0, self._rows))
-        shown = rows.take(best["row_min"]).select(self._shown.column_names)
-        arrays = [*shown.columns, best["part_sum"]]
+        answer = rows.take(best["row_min"]).select(self._displayed.column_names)
+        arrays = [*answer.columns, best["part_sum"]]
         return iter(pa.Table.from_arrays(arrays, schema=self.schema).combine_chunks().to_batches())
 
     def _storage(self) -> Storage:
         return self._by_text._storage()  # pyright: ignore[reportPrivateUsage]
 
     def _renew(self) -> bool:
-        searches = (self._shown, self._by_vector, self._by_text)
+        searches = (self._displayed, self._by_vector, self._by_text)
         have_changed = [search._renew() for search in searches]  # pyright: ignore[reportPrivateUsage]
         return any(have_changed)
 

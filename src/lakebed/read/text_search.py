@@ -116,7 +116,7 @@ class TextMatches:
         return pa.Table.from_arrays(arrays, schema=self.schema).slice(0, self.count)
 
     def _scored(self, rows: pa.Table) -> tuple[pa.Table, np.ndarray]:
-        """Those of the rows that match, with their scores, in the order of an answer."""
+        """The rows that match, with their scores, in the order of an answer."""
         rows = rows.filter(rows[self.column].is_valid()).combine_chunks()
         texts: Any = rows[self.column]
         scores = self.query.scores(texts.combine_chunks())
@@ -306,11 +306,11 @@ def _add_uncertain(rows: RowsInWords, scan: Scan, text: StoredText, covered: Cov
     readers = {group: reader for group, reader in by_group.items() if group not in covered.groups}
     schema = pa.schema([every.plan.read_schema.field(name) for name in every.plan.columns])
     threads = min(_THREADS, os.cpu_count() or 1)
-    found = CandidateRows(scan.snapshot, every.reader, readers, schema, threads).read(text.uncertain_rows())
-    found = found.filter(found[column].is_valid())
-    for group in found.select([PATH, FILE_ID]).group_by([PATH, FILE_ID]).aggregate([]).to_pylist():
-        is_of_group = pc.and_(pc.equal(found[PATH], group[PATH]), pc.equal(found[FILE_ID], group[FILE_ID]))
-        of_group: Any = found.filter(is_of_group).combine_chunks()
+    current = CandidateRows(scan.snapshot, every.reader, readers, schema, threads).read(text.uncertain_rows())
+    current = current.filter(current[column].is_valid())
+    for group in current.select([PATH, FILE_ID]).group_by([PATH, FILE_ID]).aggregate([]).to_pylist():
+        is_of_group = pc.and_(pc.equal(current[PATH], group[PATH]), pc.equal(current[FILE_ID], group[FILE_ID]))
+        of_group: Any = current.filter(is_of_group).combine_chunks()
         keys = plain_strings(of_group[RECORD_KEY].combine_chunks())
         rows.add((group[PATH], group[FILE_ID]), keys, of_group[column].combine_chunks())
 

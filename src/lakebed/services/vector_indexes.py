@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +29,6 @@ from lakebed.storage.base import Storage
 from lakebed.wording import Printed, count_text
 
 Index = TypeVar("Index", VectorIndex, TextIndex, VectorIndex | TextIndex)
-# A text index is built again when more of its rows than this share have to be read from the table, or when less than
-# this share of its entries counts.
-_MAX_READ_SHARE: Final = 0.1
-_MIN_LIVE_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,25 +98,11 @@ def indexes_to_rebuild(snapshot: Snapshot) -> dict[str, str]:
                 f"{count_text(statistics.new_rows, 'row')} of {statistics.rows:,} came after it was built, and its"
                 f" largest cluster has {statistics.largest_cluster:,}"
             )
-    return due | _texts_to_rebuild(snapshot)
-
-
-def _texts_to_rebuild(snapshot: Snapshot) -> dict[str, str]:
-    due: dict[str, str] = {}
-    metadata = snapshot.metadata
-    for index in text_indexes(snapshot) if metadata is not None else ():
+    for text_index in text_indexes(snapshot) if metadata is not None else ():
         assert metadata is not None
-        stored = stored_text_index(metadata, index.partition)
-        covered = stored.coverage(snapshot)
-        if covered.reason is not None:
-            due[index.partition] = covered.reason
-            continue
-        text = stored.in_view(snapshot, covered)
-        rows, live, read = len(text.rows), int(text.is_live.sum()), len(text.uncertain_hashes())
-        if rows >= MIN_ROWS and (read > _MAX_READ_SHARE * rows or live < _MIN_LIVE_SHARE * rows):
-            due[index.partition] = (
-                f"of {count_text(rows, 'entry')} {live:,} count, and {read:,} are of rows that a search has to read"
-            )
+        reason = stored_text_index(metadata, text_index.partition).reason_to_rebuild(snapshot, MIN_ROWS)
+        if reason is not None:
+            due[text_index.partition] = reason
     return due
 
 

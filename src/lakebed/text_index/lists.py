@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 from lakebed.errors import CorruptFile
 from lakebed.format.row_addresses import Hashes
 from lakebed.schema.plain_arrow import as_numpy, one_array
+from lakebed.sharing import once
 from lakebed.text_index.scores import Statistics
 from lakebed.text_index.words import Numbers, Words
 from lakebed.vector_index.frame import Kind, pack, unpack
@@ -134,7 +134,7 @@ class LayerHead:
         """The number of the first block of words."""
         return self.row_blocks + -(-self.rows // KEYS_IN_BLOCK)
 
-    @cached_property
+    @once
     def _bounds(self) -> tuple[list[str], list[str]]:
         return self.firsts.to_pylist(), self.lasts.to_pylist()
 
@@ -198,15 +198,15 @@ class TextLayer:
         of_words = {word: self.head.blocks_of(word) for word in words}
         numbers = sorted({number for blocks in of_words.values() for number in blocks})
         blocks = dict(zip(numbers, map(_WordBlock.of, self._read(numbers)), strict=True))
-        found: dict[str, tuple[Numbers, Numbers]] = {}
+        of_each: dict[str, tuple[Numbers, Numbers]] = {}
         for word, of_word in of_words.items():
             parts = [blocks[number].entries(word) for number in of_word]
             none = np.empty(0, np.int64)
             rows = np.concatenate([none, *(rows for rows, _ in parts)])
             if int(rows.max(initial=-1)) >= self.head.rows:
                 raise _damaged("a block of words is of another layer")
-            found[word] = rows, np.concatenate([none, *(counts for _, counts in parts)])
-        return found
+            of_each[word] = rows, np.concatenate([none, *(counts for _, counts in parts)])
+        return of_each
 
     def every_entry(self) -> Iterable[tuple[pa.StringArray, Numbers, Numbers, Numbers]]:
         """The words of each block, and of each entry the position of its word, its row and its count."""
@@ -297,16 +297,16 @@ def memory_layer(lists: InvertedLists, groups: Groups) -> TextLayer:
 
 
 def matching_rows(rows: TextRows, words: Words, only: Collection[str]) -> tuple[TextRows, Words, Statistics]:
-    """Those of the rows that have one of some words, with these words alone, and the statistics of the others."""
+    """The rows that have one of some words, with these words alone, and the statistics of the other rows."""
     is_searched = as_numpy(pc.is_in(words.different, value_set=pa.array(only, pa.string())))
     is_match = is_searched[words.codes]
     matching = np.unique(words.texts[is_match])
     codes = np.flatnonzero(is_searched)
-    kept = Words(
+    matched = Words(
         np.searchsorted(matching, words.texts[is_match]),
         np.searchsorted(codes, words.codes[is_match]),
         one_array(words.different.take(pa.array(codes))),
         words.lengths[matching],
     )
-    others = Statistics(len(rows) - len(matching), int(words.lengths.sum() - kept.lengths.sum()))
-    return rows.take(matching), kept, others
+    others = Statistics(len(rows) - len(matching), int(words.lengths.sum() - matched.lengths.sum()))
+    return rows.take(matching), matched, others

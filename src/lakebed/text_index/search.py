@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.row_addresses import Hashes, key_hashes
 from lakebed.schema.plain_arrow import as_numpy, one_array
+from lakebed.sharing import once
 from lakebed.text_index.lists import TextLayer, TextRows
 from lakebed.text_index.scores import Doubles, Query, Statistics
 from lakebed.text_index.words import Numbers, Words
@@ -78,7 +78,7 @@ class LayeredText:
         rows = layer.rows()
         return cls([layer], layer.head.groups, rows, np.ones(len(rows), np.bool_), others)
 
-    @cached_property
+    @once
     def statistics(self) -> Statistics:
         """The number of texts whose entries count, and that of their words."""
         lengths = self._rows.lengths[self._is_live]
@@ -105,16 +105,16 @@ class LayeredText:
             # the rows of a layer are in the order of their keys
             cuts = np.searchsorted(equal, self._starts)
             firsts = [equal[start:end][: count - len(better)] for start, end in pairwise(cuts)]
-            chosen = np.concatenate([better, *firsts])
+            selected = np.concatenate([better, *firsts])
         else:
-            chosen = matching
-        rows = self._named(chosen)
+            selected = matching
+        rows = named_rows(self._layers, self._groups, self._rows, selected)
         order = pc.sort_indices(
-            rows.append_column("score", pa.array(scores[chosen])),
+            rows.append_column("score", pa.array(scores[selected])),
             [("score", "descending"), ("key", "ascending"), ("partition", "ascending")],
         )
         best = order.slice(0, count)
-        return Best(rows.take(best), scores[chosen][as_numpy(best)], len(matching) <= count)
+        return Best(rows.take(best), scores[selected][as_numpy(best)], len(matching) <= count)
 
     def _entries(self, words: Sequence[str]) -> dict[str, _Entries]:
         cached = {word: self._cache.get(word) for word in words}
@@ -136,9 +136,6 @@ class LayeredText:
             together, counts = together[counting], counts[counting]
             read[word] = _Entries(together, self.statistics.parts(counts, self._rows.lengths[together]))
         return read
-
-    def _named(self, rows: Numbers) -> pa.Table:
-        return named_rows(self._layers, self._groups, self._rows, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,8 +241,8 @@ def named_rows(layers: Sequence[TextLayer], groups: Groups, rows: TextRows, numb
     return pa.Table.from_arrays(columns, schema=CANDIDATES)
 
 
-def _are_in(ids: pa.Array, some: pa.Array) -> Flags:
-    return as_numpy(pc.is_in(ids, value_set=some)) if len(ids) else np.empty(0, np.bool_)
+def _are_in(ids: pa.Array, value_set: pa.Array) -> Flags:
+    return as_numpy(pc.is_in(ids, value_set=value_set)) if len(ids) else np.empty(0, np.bool_)
 
 
 def _repeated(hashes: Hashes, layers: Numbers, is_replacing: Flags, is_replaced: Flags) -> Flags:

@@ -62,12 +62,12 @@ def words_of(texts: pa.Array) -> Words:
     numbers = np.repeat(np.arange(len(strings)), np.diff(offsets))
     is_word = sizes[codes] > 0
     lengths = np.bincount(numbers[is_word], minlength=len(strings))
-    is_kept = is_word & (sizes[codes] <= MAX_WORD_BYTES)
-    kept = np.flatnonzero((sizes > 0) & (sizes <= MAX_WORD_BYTES))
-    places = np.full(len(sizes), -1)
-    places[kept] = np.arange(len(kept))
-    different = one_array(every.dictionary.take(pa.array(kept)))
-    return Words(numbers[is_kept], places[codes[is_kept]], different, lengths)
+    is_usable = is_word & (sizes[codes] <= MAX_WORD_BYTES)
+    usable = np.flatnonzero((sizes > 0) & (sizes <= MAX_WORD_BYTES))
+    positions = np.full(len(sizes), -1)
+    positions[usable] = np.arange(len(usable))
+    different = one_array(every.dictionary.take(pa.array(usable)))
+    return Words(numbers[is_usable], positions[codes[is_usable]], different, lengths)
 
 
 def query_words(query: str) -> dict[str, int]:
