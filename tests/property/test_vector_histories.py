@@ -45,7 +45,7 @@ class VectorHistory(IndexHistory):
     partition = "vector_index_emb"
 
     def make_index(self) -> None:
-        self.metric = self.dice.choice(["cosine", "l2", "dot_product"])
+        self.metric: Any = self.dice.choice(["cosine", "l2", "dot_product"])
         bits, clusters = self.dice.choice([4, 8]), self.dice.randrange(1, 8)
         self.table().indexes.create("vector", column="emb", metric=self.metric, bits=bits, clusters=clusters)
 

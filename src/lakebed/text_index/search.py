@@ -176,9 +176,8 @@ class StoredText:
         is_replacing = np.concatenate(
             [np.isin(part.hashes, head.changes.replaced) for part, head in zip(parts, heads, strict=True)]
         )
-        with_text = np.flatnonzero(rows.lengths >= 0)
-        columns = (rows.hashes, of_layers, is_replacing, replaced >= 0)
-        is_uncertain[with_text] |= _repeated(*(column[with_text] for column in columns))
+        of = np.flatnonzero(rows.lengths >= 0)
+        is_uncertain[of] |= _repeated(rows.hashes[of], of_layers[of], is_replacing[of], replaced[of] >= 0)
         if len(uncovered):  # a row that was moved may be in a file group that is not covered
             is_uncertain |= ~is_dead & ~_are_in(groups.ids, existing)[rows.groups]
         if is_uncertain.any():

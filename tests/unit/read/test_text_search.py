@@ -109,7 +109,8 @@ def test_what_is_no_search_is_refused() -> None:
         table.search(text="red", k=0)
     with pytest.raises(InvalidOption, match="a text"):
         table.search(text=3)  # pyright: ignore[reportArgumentType]
-    for name, value in (("max_distance", 0.5), ("probes", 3), ("rerank", 3), ("column", "body")):
+    options: dict[str, Any] = {"max_distance": 0.5, "probes": 3, "rerank": 3, "column": "body"}
+    for name, value in options.items():
         with pytest.raises(InvalidOption, match="by words alone"):
             table.search(text="red", **{name: value})
     with pytest.raises(InvalidOption, match="has the texts id, body, city"):
@@ -150,9 +151,11 @@ def test_sql_makes_an_index_and_searches_by_words() -> None:
     lakebed.sql("CREATE INDEX words ON t USING TEXT (body)", **sql)
     assert [index.name for index in table.indexes.list()][-1] == "text_index_words"
     lakebed.sql("CREATE INDEX IF NOT EXISTS words ON t USING TEXT_INDEX (body)", **sql)
-    rows = lakebed.sql("SELECT id, _score FROM hudi_text_search('t', 'body', 'blue n3', 5)", **sql).to_arrow()
+    rows: Any = lakebed.sql("SELECT id, _score FROM hudi_text_search('t', 'body', 'blue n3', 5)", **sql)
+    rows = rows.to_arrow()
     assert list(zip(*rows.to_pydict().values(), strict=True)) == model(table, "blue n3")[:5]
-    rows = lakebed.sql("SELECT id FROM hudi_text_search('t', 'body', 'blue', 9, 'n > 30')", **sql).to_arrow()
+    rows = lakebed.sql("SELECT id FROM hudi_text_search('t', 'body', 'blue', 9, 'n > 30')", **sql)
+    rows = rows.to_arrow()
     assert rows["id"].to_pylist() == [key for key, _ in found(table, "blue", k=9, where="n > 30")]
     for arguments in ("'t'", "'t', 'body', 'blue'", "'t', 'body', 'blue', 'many'"):
         with pytest.raises(InvalidOption, match="hudi_text_search"):
