@@ -75,8 +75,6 @@ class TextOptions:
     def __post_init__(self) -> None:
         if whole_number("search", "k", self.k) < 1:
             raise refused("search", "k", self.k, "a whole number above 0")
-        if not isinstance(self.text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise refused("search", "text", self.text, "a text")
         if not query_words(self.text):
             raise InvalidOption(
                 f"the query {self.text!r} of a search has no word",
