@@ -306,12 +306,12 @@ class IndexesView(View):
         self._opened.again(lambda: drop_index(self._storage, name, settings=settings))
 
     def rebuild(self, name: str, *, options: Mapping[str, Any] | None = None) -> None:
-        """Build a vector index again, with clusters that fit the rows of today, or a text index, as one layer. `name` is
-        that of its column, or a name that `list` returns.
+        """Build a vector index again, with clusters that fit the rows of today, or a text index, as one layer. `name`
+        is that of its column, or a name that `list` returns.
 
         Writers wait for the table's lock meanwhile, and searches compare all rows. `lakebed maintenance run` does it
-        when it is due: when a cluster is 8 times as large as the mean, or 30 % of the rows came after the build; when less than
-        half of the entries of a text index count, or a search has to read more than 10 % of its rows. Raises
+        when it is due: when a cluster is 8 times as large as the mean, or 30 % of the rows came after the build; when
+        less than half of the entries of a text index count, or a search has to read more than 10 % of its rows. Raises
         `InvalidOption` for another index.
 
         >>> columns = pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))])
