@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import pyarrow as pa
 
-from lakebed.config.arguments import public_methods_check_arguments
+from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption, MissingAttribute, TableNotFound
 from lakebed.opened_table import OpenedTable
@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     from lakebed.read.cdc import ChangeLog, Images
     from lakebed.read.dataset import TableDataset
     from lakebed.read.diff import Diff
+    from lakebed.read.fused_search import FusedSearch
     from lakebed.read.history import RowHistory
     from lakebed.read.incremental import Changes
     from lakebed.read.moments import When
     from lakebed.read.scan import Scan
     from lakebed.read.search import Search
+    from lakebed.read.text_search import TextSearch
     from lakebed.services.configure import Configured
     from lakebed.services.erasure_report import ErasureReport
     from lakebed.services.restore import RestoreResult, RollbackResult
@@ -643,11 +645,13 @@ class Table:
 
     def search(
         self,
-        vector: Any,
+        vector: Any = None,
         k: int = 10,
         column: str | None = None,
         metric: Metric = "cosine",
         *,
+        text: str | None = None,
+        text_column: str | None = None,
         where: Any = None,
         max_distance: float | None = None,
         columns: Sequence[str] | None = None,
@@ -655,8 +659,9 @@ class Table:
         exact: bool = False,
         probes: int | None = None,
         rerank: int | None = None,
-    ) -> Search:
-        """A lazy read of the `k` rows whose vectors are nearest to a vector, in ascending order of the distance.
+    ) -> Search | TextSearch | FusedSearch:
+        """A lazy read of the `k` rows whose vectors are nearest to a vector, in ascending order of the distance, or
+        whose texts match a `text` best, in descending order of the score.
 
         Where the table has a vector index for the column and the metric, the index names rows that may be near, and
         these are compared: an answer has rows of the table as it is, with their exact distances, but may miss one.
@@ -667,7 +672,13 @@ class Table:
         Rows farther than `max_distance` and rows without a vector are left out. A matrix is a batch: the result has the
         nearest rows of each of its rows, with the number of the query in `_hudi_query_index`.
 
-        Raises `InvalidOption` for a column that is no vector, and for a query of another dimension.
+        With a `text` alone the rows are those that have one of its words in `text_column` (None: the column of the
+        only text index, or the only column of texts), by their score in `_score`, which is BM25 over all rows of the
+        table. A text index has the same scores as reading all texts. With a vector and a text the ranks of both answers
+        are fused, by the sum of 1 / (60 + rank), which is then `_score`.
+
+        Raises `InvalidOption` for a column that is no vector or no text, for a vector of another dimension, and for a
+        text without words.
 
         >>> texts = lakebed.create("memory://docs/texts", pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))]),
         ...                        key="id")
@@ -675,10 +686,15 @@ class Table:
         >>> texts.search([3.0, 0.1], k=1).to_arrow()["id"].to_pylist()
         [1]
         """
-        from lakebed.read.search import Search, SearchOptions
+        from lakebed.read.fused_search import search_of
+        from lakebed.read.search import SearchOptions
+        from lakebed.read.text_search import TextOptions
 
-        options = SearchOptions(k, column, metric, max_distance, columns, exact, probes, rerank)
-        return Search(self.scan(where=where, as_of=as_of), vector, options)
+        by_vector = SearchOptions(k, column, metric, max_distance, columns, exact, probes, rerank)
+        by_text = None if text is None else TextOptions(text, k, text_column, columns, exact)
+        if by_text is None and text_column is not None:
+            raise refused("search", "text_column", text_column, "the column of a text, which is not given")
+        return search_of(self.scan(where=where, as_of=as_of), vector, by_vector, by_text)
 
     def dataset(self, as_of: When | None = None) -> TableDataset:
         """The rows as a `pyarrow.dataset.Dataset`, for DuckDB, `polars.scan_pyarrow_dataset` and Ray.

@@ -17,7 +17,7 @@ from lakebed.index.inference import adopt
 from lakebed.index.registry import index_of
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_kinds.vector_definitions import BITS, CLUSTERS, METRIC, PROBES
-from lakebed.metadata_records.definitions import VECTOR_KIND
+from lakebed.metadata_records.definitions import TEXT_KIND, VECTOR_KIND
 from lakebed.metadata_upkeep.comparison import Verification
 from lakebed.metadata_upkeep.skew import reshard_index, shards, summed_up
 from lakebed.opened_table import OpenedTable
@@ -227,6 +227,9 @@ class IndexesView(View):
         vectors near it. `clusters` is the number of groups of vectors (the default follows from the rows), `bits` the
         size of each element of a code (8, or 4), `probes` the number of groups that a search looks at.
 
+        With the name "text", or with `kind` "text_index" and a name, it is an index of the words of `column`: `search`
+        with a `text` then reads the entries of its words and not all texts, and finds the same rows.
+
         With `wait` the index is built now, and writers wait for the table's lock meanwhile. Without it the plan is put
         on the timeline and returned (version 8 and 9): `build` builds it while writers continue, in a thread or another
         process, and so does `lakebed maintenance run`.
@@ -240,8 +243,8 @@ class IndexesView(View):
         expression = None
         values = {METRIC: metric, CLUSTERS: clusters, BITS: bits, PROBES: probes}
         vector_options = {key: value for key, value in values.items() if value is not None}
-        if name == "vector" and column is not None:
-            name, kind = column, VECTOR_KIND
+        if name in ("vector", "text") and column is not None:
+            name, kind = column, VECTOR_KIND if name == "vector" else TEXT_KIND
         if vector_options and kind != VECTOR_KIND:
             raise InvalidOption(
                 f"an index {name!r} that is no vector index has {', '.join(vector_options)}",
@@ -303,13 +306,14 @@ class IndexesView(View):
         self._opened.again(lambda: drop_index(self._storage, name, settings=settings))
 
     def rebuild(self, name: str, *, options: Mapping[str, Any] | None = None) -> None:
-        """Build a vector index again, with clusters that fit the rows of today. `name` is that of its column, or a name
-        that `list` returns.
+        """Build a vector index again, with clusters that fit the rows of today, or a text index, as one layer. `name`
+        is that of its column, or a name that `list` returns.
 
-        Others write and search by the index meanwhile; at the end it changes places with the new one.
-        `lakebed maintenance run` does it when it is due: when a cluster is 8 times as large as the mean, or 30 % of the
-        rows came after the build. Raises `InvalidOption` for another index, and `CommitConflict` if it was dropped
-        meanwhile.
+        Others write and search by a vector index meanwhile; at the end it changes places with the new one. Writers wait
+        for the table's lock while a text index is built, and searches compare all rows. `lakebed maintenance run` does
+        it when it is due: when a cluster is 8 times as large as the mean, or 30 % of the rows came after the build;
+        when less than half of the entries of a text index count, or a search has to read more than 10 % of its rows.
+        Raises `InvalidOption` for another index, and `CommitConflict` if it was dropped meanwhile.
 
         >>> columns = pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))])
         >>> texts = lakebed.create("memory://docs/rebuilt", columns, key="id")

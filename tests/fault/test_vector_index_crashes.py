@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.metadata_kinds.vector_store import BUILD
+from lakebed.metadata_kinds.layer_records import BUILD
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import Killed, crash_at

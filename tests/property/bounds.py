@@ -44,6 +44,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "metadata_kinds.vector_fold._BATCH_BYTES": (1, HUGE),
     "metadata_kinds.vector_fold._BLOCKS_TOGETHER": (1, HUGE),
     "metadata_kinds.vector_index.MAX_BYTES": (1, HUGE),
+    "metadata_kinds.text_index.MAX_BYTES": (1, HUGE),
+    "metadata_kinds.text_store.BATCH_ROWS": (1, 1 << 20),
     "metadata_kinds.vector_rows._BATCH_BYTES": (1, HUGE),
     "read.index_search.MIN_ROWS": (0, HUGE),
     "read.index_search._RERANK": (1, HUGE),

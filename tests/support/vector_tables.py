@@ -15,11 +15,10 @@ import pyarrow.parquet as pq
 
 import lakebed
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata_kinds import vector_index
+from lakebed.metadata_kinds import text_index, vector_index
 from lakebed.metadata_kinds.base import TableAction
 from lakebed.metadata_kinds.registry import register
 from lakebed.metadata_kinds.vector_store import StoredIndex
-from lakebed.metadata_records.layout import VECTOR_INDEX
 from lakebed.metadata_records.records import Records
 from lakebed.storage import open_storage
 
@@ -113,8 +112,15 @@ def stored_index(table: lakebed.Table) -> StoredIndex:
     return StoredIndex(snapshot.metadata, INDEX)
 
 
-class _UnknownIndex(vector_index.VectorIndexKind):
+class _UnknownVectors(vector_index.VectorIndexKind):
     """The kind of vector indexes as for a writer that does not know them."""
+
+    def records_of_action(self, partition: str, action: TableAction) -> Records | None:
+        return None
+
+
+class _UnknownTexts(text_index.TextIndexKind):
+    """The kind of text indexes as for a writer that does not know them."""
 
     def records_of_action(self, partition: str, action: TableAction) -> Records | None:
         return None
@@ -122,10 +128,12 @@ class _UnknownIndex(vector_index.VectorIndexKind):
 
 @contextmanager
 def another_writer() -> Generator[None]:
-    """Commits within are those of a writer that does not know vector indexes."""
-    kind = vector_index.KIND
-    register(_UnknownIndex(VECTOR_INDEX, is_prefix=True, decode=kind.decode, build_position=kind.build_position))
+    """Commits within are those of a writer that does not know vector indexes and text indexes."""
+    kinds = (vector_index.KIND, text_index.KIND)
+    for kind, unknown in zip(kinds, (_UnknownVectors, _UnknownTexts), strict=True):
+        register(unknown(kind.name, is_prefix=True, decode=kind.decode, build_position=kind.build_position))
     try:
         yield
     finally:
-        register(kind)
+        for kind in kinds:
+            register(kind)

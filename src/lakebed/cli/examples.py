@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # The table of the examples is the folder `trips`: key id, partition column city, merge-on-read, with a record index.
 # `riders` has a record index for each partition path, `visits` the key id, day and a bucket index, `texts` a vector of
-# two elements.
+# two elements and texts in `body`.
 # `tests/unit/cli/test_examples.py` runs them.
 EXAMPLES = {
     "create": (
@@ -30,6 +30,7 @@ EXAMPLES = {
     "timeline show": ("timeline show trips --limit 5",),
     "search": (
         "search texts --vector '[0.5, 1]' -k 3",
+        "search texts --text 'black cat' --text-column body -k 3",
         "search texts --vector query.npy --metric l2 --where \"city = 'oslo'\" --columns id",
     ),
     "files show": ("files show trips --partition oslo",),

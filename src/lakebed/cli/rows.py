@@ -147,34 +147,39 @@ def scan(
 def search(
     uri: Uri,
     vector: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="FILE",
             help="The query: a NumPy or JSON file with a vector, or a matrix for a batch; or a JSON list of numbers.",
-            show_default=False,
         ),
-    ],
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="The query: words; with --vector the ranks of both are fused.")
+    ] = None,
     count: Annotated[int, typer.Option("-k", "--count", metavar="K", min=1, help="How many rows.")] = 10,
     column: Annotated[str | None, typer.Option(help="The vector column; needed where there are several.")] = None,
+    text_column: Annotated[str | None, typer.Option(help="The column of texts; needed if there are several.")] = None,
     metric: Annotated[MetricName, typer.Option(help="The distance: see _hudi_distance.")] = MetricName.COSINE,
     where: Where = None,
     max_distance: Annotated[float | None, typer.Option(help="Leave out rows that are farther away.")] = None,
     columns: Columns = None,
     as_of: AsOf = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Compare all rows, without a vector index.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Read all rows, without an index.")] = False,
     probes: Annotated[int | None, typer.Option(metavar="N", min=1, help="Clusters of the index to look at.")] = None,
     rerank: Annotated[int | None, typer.Option(metavar="N", min=1, help="Rows to compare for each query.")] = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Print the rows whose vectors are nearest to a vector, with their distances."""
-    table, query = open_table(uri, storage_option), _query_of(vector)
+    """Print the rows whose vectors are nearest to a vector, or whose texts match words best, with their scores."""
+    table, query = open_table(uri, storage_option), None if vector is None else _query_of(vector)
     with working("searching"):
         nearest = table.search(
             query,
             count,
             column,
             metric.value,
+            text=text,
+            text_column=text_column,
             where=where,
             max_distance=max_distance,
             columns=names(columns),

@@ -117,6 +117,7 @@ TAKEN: dict[str, _Taken] = {
     ),
     "type": _TYPE,
     **dict.fromkeys(("instant", "kind", "function", "column", "partition_buckets", "how", "suffix"), _TEXT),
+    "text_column": _TEXT,
     **dict.fromkeys(("rows", "seed", "days", "buckets", "table_version", "groups", "retries", "min_files"), _NUMBER),
     **dict.fromkeys(("expected_rows", "depth", "max_commits", "lookups", "files", "split_over"), _NUMBER),
     **dict.fromkeys(("k", "dimension", "clusters", "bits", "probes", "rerank"), _NUMBER),

@@ -20,6 +20,7 @@ from lakebed.metadata_records.layout import (
     EXPRESSION_INDEX,
     FILES,
     PARTITION_STATS,
+    TEXT_INDEX,
     VECTOR_INDEX,
     secondary_index_name,
 )
@@ -41,6 +42,7 @@ _KINDS: dict[str, PartitionKind | str] = {
     RECORD_INDEX: "lakebed.metadata_kinds.record_index:KIND",
     SECONDARY_INDEX: "lakebed.metadata_kinds.secondary_index:KIND",
     VECTOR_INDEX: "lakebed.metadata_kinds.vector_index:KIND",
+    TEXT_INDEX: "lakebed.metadata_kinds.text_index:KIND",
 }
 
 

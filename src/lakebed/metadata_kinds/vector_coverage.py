@@ -1,4 +1,4 @@
-"""Which rows of a view a vector index covers.
+"""Which rows of a view an index that has layers covers: a vector index or a text index.
 
 Each commit of a writer that knows the index leaves a witness in it, in the same commit of the metadata table. A commit
 on the timeline without a witness is a gap: a writer that does not know the index made it. Its file groups are searched
@@ -49,7 +49,7 @@ class Witness:
                 raise TypeError("its times are no texts")
         except (KeyError, TypeError) as cause:
             raise CorruptFile(
-                f"a witness of a vector index is damaged: {cause}", hint="Drop the index and create it again."
+                f"a witness of an index is damaged: {cause}", hint="Drop the index and create it again."
             ) from cause
         return cls(tuple(instants), horizon)
 
@@ -90,19 +90,27 @@ def coverage(snapshot: Snapshot, base: Witness, layers: Mapping[str, Witness]) -
     gaps: list[Gap] = []
     groups: set[FileGroupId] = set()
     for instant in timeline.commits_by_completion:
-        if snapshot.is_visible(instant.time) and instant.time not in covered:
-            body = timeline.commit_metadata(instant)
-            operation = body.operation.upper()
-            if operation == ALTER_OPERATION:
-                return Coverage(reason=f"another writer changed the columns at {instant.time}")
-            if operation not in SERVICES:
-                gaps.append(Gap(instant.time, written_groups(body)))
-                groups |= gaps[-1].groups
-                continue
-            replaced = {(path, file_id) for path, ids in body.replaced.items() for file_id in ids}
-            if replaced & groups:
-                groups |= written_groups(body)
+        is_covered = instant.time in covered
+        if not snapshot.is_visible(instant.time) or (is_covered and not groups):
+            continue
+        body = timeline.commit_metadata(instant)
+        operation = body.operation.upper()
+        if not is_covered and operation == ALTER_OPERATION:
+            return Coverage(reason=f"another writer changed the columns at {instant.time}")
+        if not is_covered and operation not in SERVICES:
+            gaps.append(Gap(instant.time, written_groups(body)))
+            groups |= gaps[-1].groups
+            continue
+        # rows of a gap may be moved, also by a writer that knows the index
+        replaced = {(path, file_id) for path, ids in body.replaced.items() for file_id in ids}
+        if replaced & groups:
+            groups |= written_groups(body)
     return Coverage(tuple(gaps), frozenset(groups))
+
+
+def repair_layer(instant: str, number: int) -> str:
+    """The name of the layer of a repair after this instant; `number` tells several of them apart."""
+    return f"{instant}{REPAIR}{number:04d}"
 
 
 def instant_of_layer(name: str) -> str:

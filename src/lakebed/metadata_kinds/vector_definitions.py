@@ -84,14 +84,18 @@ def vector_index_definition(name: str, column: str, options: Mapping[str, Any]) 
 
 def vector_indexes(snapshot: Snapshot) -> list[VectorIndex]:
     """The complete vector indexes that this view of a table can be searched by."""
-    if not any(name.startswith(VECTOR_INDEX) for name in snapshot.config.metadata_partitions):
+    return list(map(VectorIndex.of, complete_definitions(snapshot, VECTOR_INDEX)))
+
+
+def complete_definitions(snapshot: Snapshot, prefix: str) -> list[IndexDefinition]:
+    """The definitions of the complete indexes whose partitions begin so, by name."""
+    if not any(name.startswith(prefix) for name in snapshot.config.metadata_partitions):
         return []
     metadata = snapshot.metadata
     if metadata is None:
         return []
     definitions = metadata.slices.definitions
-    names = [n for n in metadata.slices.partitions if n.startswith(VECTOR_INDEX) and n in definitions]
-    return [VectorIndex.of(definitions[name]) for name in sorted(names)]
+    return [definitions[n] for n in sorted(metadata.slices.partitions) if n.startswith(prefix) and n in definitions]
 
 
 def vector_index_of(snapshot: Snapshot, column: str, metric: Metric) -> VectorIndex | None:

@@ -16,8 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakebed.format.hashes import plain_strings
+from lakebed.metadata_kinds.layer_records import BUILD
 from lakebed.metadata_kinds.vector_coverage import Witness, instant_of_layer
-from lakebed.metadata_kinds.vector_store import BUILD, IndexRecords, StoredIndex
+from lakebed.metadata_kinds.vector_store import IndexRecords, StoredIndex
 from lakebed.metadata_records.records import RecordForm
 from lakebed.model import RECORD_KEY, FileGroupId, FileSlice
 from lakebed.sharing import once
@@ -48,7 +49,7 @@ def folded_records(
     keys; None where the layers stay as they are."""
     if stored.coverage(snapshot).reason is not None:
         return None
-    heads, layers = stored.heads, _layers_to_fold(stored, snapshot)
+    heads, layers = stored.layer_heads, _layers_to_fold(stored, snapshot)
     changed = sum(heads[of].rows + len(heads[of].changes.replaced) for of in layers)
     is_due = len(layers) > MAX_LAYERS or (len(layers) > 0 and changed >= heads[BUILD].rows * MIN_SHARE)
     return _Fold(stored, snapshot, tuple(layers)).records(form) if is_due else None
@@ -64,7 +65,7 @@ def _layers_to_fold(stored: StoredIndex, snapshot: Snapshot) -> list[str]:
         instant = instant_of_layer(of)
         return of in built or (snapshot.is_visible(instant) and (bound is None or instant < bound))
 
-    return [of for of in stored.heads if of != BUILD and is_complete(of)]
+    return [of for of in stored.layer_heads if of != BUILD and is_complete(of)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +78,11 @@ class _Fold:
 
     def records(self, form: RecordForm) -> Iterator[tuple[pa.Array, pa.Array]]:
         """All records of the index after the fold."""
-        stored, heads = self.stored, self.stored.heads
+        stored, heads = self.stored, self.stored.layer_heads
         remaining = [of for of in heads if of != BUILD and of not in self.layers]
         records = IndexRecords(self._shape.instant)
-        records.add_base(stored.coder, self._witness)
+        records.add_base(self._witness)
+        records.add_centroids(stored.coder)
         built = {*stored.base.instants}
         index = stored.of_layers((BUILD, *(of for of in self.layers if of not in built)))
         # a view of the newest of these instants and one of today have the same base
@@ -102,9 +104,9 @@ class _Fold:
                 yield from records.batch(form, _BATCH_BYTES)
         assert head is not None
         for of, its_head in [(BUILD, head), *((of, heads[of]) for of in remaining)]:
-            records.add_head(of, its_head)
+            records.add_head(of, its_head.to_bytes())
             yield from records.batch(form, _BATCH_BYTES)
-        records.add_shape(self._shape)
+        records.add_shape(self._shape.to_bytes())
         for of in remaining:
             if of in stored.witnesses:
                 records.add_witness(of, stored.witnesses[of])
@@ -112,7 +114,7 @@ class _Fold:
 
     @once
     def _shape(self) -> IndexShape:
-        shape, heads = self.stored.coder.shape, self.stored.heads
+        shape, heads = self.stored.coder.shape, self.stored.layer_heads
         return replace(
             shape,
             generation=shape.generation + 1,

@@ -28,25 +28,23 @@ from lakebed.metadata_kinds.base import (
     TableAction,
     required,
 )
+from lakebed.metadata_kinds.layer_records import BUILD, COMMIT, NumberedGroups, metadata_of, stored_definitions
 from lakebed.metadata_kinds.routing import grouped
 from lakebed.metadata_kinds.stored import COMPARED
-from lakebed.metadata_kinds.vector_coverage import REPAIR, Coverage, Witness, coverage, first_witness, witness_of
+from lakebed.metadata_kinds.vector_coverage import Coverage, Witness, coverage, first_witness, repair_layer, witness_of
 from lakebed.metadata_kinds.vector_definitions import VectorIndex
 from lakebed.metadata_kinds.vector_fold import folded_records
 from lakebed.metadata_kinds.vector_rows import VectorRows, WrittenVectors, empty, vector_kind, vectors_of_slices
 from lakebed.metadata_kinds.vector_store import (
-    BUILD,
-    COMMIT,
     IndexRecords,
     StoredIndex,
     expected_rows,
     indexed_rows,
-    lacking_commits,
 )
-from lakebed.metadata_records.definitions import IndexDefinition, IndexName, load_definitions
+from lakebed.metadata_records.definitions import IndexDefinition, IndexName
 from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing
 from lakebed.metadata_records.records import RecordForm, Records
-from lakebed.model import FileGroupId, FileSlice
+from lakebed.model import FileSlice
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.column_names import did_you_mean
 from lakebed.schema.logical_types import is_vector
@@ -56,7 +54,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.vector_index.codes import Coder, trained
 from lakebed.vector_index.entries import Entries, WrittenRows, coded_entries, row_hashes
-from lakebed.vector_index.layers import Changes, Groups
+from lakebed.vector_index.layers import Changes
 from lakebed.vector_index.shape import IndexShape, default_clusters, sample_rows
 
 # The bytes of codes that one commit or build writes at most. A commit that would write more is left to the next build.
@@ -131,23 +129,23 @@ class VectorIndexKind(PartitionKind):
             )
 
     def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:
-        definition = table.shared(_definitions).get(partition)
+        definition = table.shared(stored_definitions).get(partition)
         if definition is None:
             return "it has no definition"
         return _reason(VectorIndex.of(definition), table.snapshot.config, table.snapshot.schema)
 
     def is_comparable(self, partition: str, table: StoredTable) -> bool:
-        return partition in table.snapshot.config.metadata_partitions and partition in table.shared(_definitions)
+        return partition in table.snapshot.config.metadata_partitions and partition in table.shared(stored_definitions)
 
     def expected(self, partition: str, table: StoredTable) -> pa.Table:
-        column = VectorIndex.of(table.shared(_definitions)[partition]).column
+        column = VectorIndex.of(table.shared(stored_definitions)[partition]).column
         schema = table.snapshot.schema
         if column not in schema.names or not is_vector(schema.field(column).type):
             return COMPARED.empty_table()
         return expected_rows(table.snapshot, column, schema.field(column).type)
 
     def comparisons(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> Iterator[Comparison]:
-        lacking = lacking_commits(StoredIndex(metadata, partition), table.snapshot)
+        lacking = StoredIndex(metadata, partition).lacking_commits(table.snapshot)
         yield Comparison(lacking, COMPARED.empty_table())
         yield Comparison(self.expected(partition, table), self.found(partition, metadata, table))
 
@@ -156,7 +154,7 @@ class VectorIndexKind(PartitionKind):
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
         """A layer with the entries of these rows, and a witness of these commits."""
-        stored, snapshot = _stored(partition, table), table.snapshot
+        stored, snapshot = StoredIndex(metadata_of(table), partition), table.snapshot
         is_commit = pc.equal(rows["entry"], COMMIT)
         instants, lost = rows.filter(is_commit)["key"].to_pylist(), rows.filter(pc.invert(is_commit))
         hashes = row_hashes(lost["key"].combine_chunks(), lost["entry"].combine_chunks())
@@ -194,7 +192,7 @@ class BuiltIndex:
         layer = _LayerOfRows(self.coder)
         instants = _catch_up(layer, covered, snapshot)
         if instants:
-            of = f"{snapshot.instant}{REPAIR}0"
+            of = repair_layer(snapshot.instant or "", 0)
             self.records.add_layer(of, layer.entries, layer.groups.listed(), layer.changes())
             self.records.add_witness(of, witness_of(snapshot.timeline, snapshot.instant, instants, ()))
 
@@ -216,8 +214,9 @@ def built_index(index: VectorIndex, snapshot: Snapshot) -> BuiltIndex:
         layer.add(part)
     witness = first_witness(snapshot.timeline)
     records = IndexRecords(snapshot.instant or "0" * 17)
-    records.add_base(coder, witness)
-    records.add_shape(coder.shape)
+    records.add_base(witness)
+    records.add_centroids(coder)
+    records.add_shape(coder.shape.to_bytes())
     records.add_layer(BUILD, layer.entries, layer.groups.listed(), None)
     return BuiltIndex(coder, witness, records)
 
@@ -244,18 +243,6 @@ def _catch_up(layer: _LayerOfRows, covered: Coverage, snapshot: Snapshot) -> lis
     for rows in added:
         layer.add(rows)
     return instants
-
-
-def _stored(partition: str, table: StoredTable) -> StoredIndex:
-    """The index of a table whose view does not use the metadata table."""
-    snapshot = table.snapshot
-    metadata = snapshot.metadata_opener(snapshot.storage, snapshot.config, snapshot.timeline)
-    assert metadata is not None
-    return StoredIndex(metadata, partition)
-
-
-def _definitions(table: StoredTable) -> dict[str, IndexDefinition]:
-    return load_definitions(table.snapshot.storage, table.snapshot.config)
 
 
 def _reason(index: VectorIndex, config: TableConfig, schema: pa.Schema) -> str | None:
@@ -303,21 +290,6 @@ def _sample(snapshot: Snapshot, slices: Sequence[FileSlice], shape: IndexShape, 
     return np.concatenate(parts or [empty(vector_kind(shape))])
 
 
-class _NumberedGroups:
-    """Numbers file groups in the order in which they come."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[FileGroupId, int] = {}
-
-    def number(self, group: FileGroupId) -> int:
-        return self._numbers.setdefault(group, len(self._numbers))
-
-    def listed(self) -> Groups:
-        """The file groups in the order of their numbers."""
-        paths, ids = [path for path, _ in self._numbers], [file_id for _, file_id in self._numbers]
-        return Groups(pa.array(paths, pa.string()), pa.array(ids, pa.string()))
-
-
 @dataclass
 class _LayerOfRows:
     """Collects the entries of one layer."""
@@ -326,7 +298,7 @@ class _LayerOfRows:
     entries: list[Entries] = field(default_factory=list[Entries])
     replaced: list[np.ndarray] = field(default_factory=list[np.ndarray])
     written: list[np.ndarray] = field(default_factory=list[np.ndarray])
-    groups: _NumberedGroups = field(default_factory=_NumberedGroups)
+    groups: NumberedGroups = field(default_factory=NumberedGroups)
     nbytes: int = 0
 
     def add(self, rows: VectorRows) -> None:

@@ -1,18 +1,6 @@
 """The records of a vector index in its partition of the metadata table, and the index that they are.
 
-They are records of bloom filters by their type, so that every writer of the metadata table carries them along: the name
-of the filter's type is `LAKEBED_IVF_1`, its bytes are ours, its time is the instant that wrote the record.
-
-| key | bytes |
-|---|---|
-| `B` | the witness of the base: a build, or a fold of layers into it |
-| `C|<n>` | centroids |
-| `E|<instant>|<n>` | a block of entries of a commit's layer; the base has 0 for the instant, a repair `<instant>+<n>` |
-| `H|<instant>` | the head of that layer |
-| `M` | the shape of the index |
-| `W|<instant>` | the witness of a commit |
-
-Blocks come before their heads in the order of keys, so that a fold writes both as it goes.
+They are those of `layer_records`, and in addition the centroids, under the keys `C|<n>`.
 """
 
 from __future__ import annotations
@@ -20,20 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import CorruptFile
-from lakebed.format.hashes import plain_strings
-from lakebed.metadata_kinds import bloom_filters
+from lakebed.metadata_kinds.layer_records import SHAPE, LayerRecords, StoredLayers, opened_once
 from lakebed.metadata_kinds.stored import COMPARED, joined
-from lakebed.metadata_kinds.vector_coverage import REPAIR, Coverage, Witness, coverage, instant_of_layer
 from lakebed.metadata_kinds.vector_rows import VectorRows, vector_kind, vectors_of_slices
-from lakebed.metadata_records.records import RecordForm, Records
 from lakebed.sharing import once
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
@@ -45,182 +29,62 @@ from lakebed.vector_index.search import Candidates, LayeredIndex
 from lakebed.vector_index.shape import IndexShape
 
 RECORD_TYPE: Final = "LAKEBED_IVF_1"
-_SHAPE: Final = "M"
-_BASE: Final = "B"
 _CENTROIDS: Final = "C|"
-_HEADS: Final = "H|"
-_BLOCKS: Final = "E|"
-_WITNESSES: Final = "W|"
-COMMIT = "commit"
-"""The `entry` of a compared row that is a commit."""
 # Clusters whose centroids are as near as that to a vector may both be taken for the nearest one.
 _TIE = 1e-3
-BUILD: Final = "0"
-"""Stands for the instant of the layer of a build."""
 CANDIDATES: Final = pa.schema([("key", pa.string()), ("partition", pa.string()), ("file_id", pa.string())])
 
 
 @dataclass
-class IndexRecords:
+class IndexRecords(LayerRecords):
     """Collects records of a vector index, which an instant writes."""
 
-    instant: str
-    _keys: list[str] = field(default_factory=list[str])
-    _values: list[bytes] = field(default_factory=list[bytes])
+    record_type: str = field(default=RECORD_TYPE, init=False)
 
-    nbytes: int = 0
-
-    def add(self, key: str, value: bytes) -> None:
-        """A record with this key and these bytes."""
-        self._keys.append(key)
-        self._values.append(value)
-        self.nbytes += len(value)
-
-    def add_base(self, coder: Coder, witness: Witness) -> None:
-        """The records of a base that come before its entries: the witness and the centroids."""
-        self.add(_BASE, witness.to_bytes())
+    def add_centroids(self, coder: Coder) -> None:
+        """The centroids of a base."""
         for number, record in enumerate(coder.centroids.to_records()):
             self.add(f"{_CENTROIDS}{number:04x}", record)
-
-    def add_shape(self, shape: IndexShape) -> None:
-        """The shape of the index."""
-        self.add(_SHAPE, shape.to_bytes())
-
-    def add_block(self, of: str, number: int, data: bytes) -> None:
-        """A block of entries of a layer."""
-        self.add(f"{_BLOCKS}{of}|{number:08x}", data)
-
-    def add_head(self, of: str, head: LayerHead) -> None:
-        """The head of a layer."""
-        self.add(_HEADS + of, head.to_bytes())
 
     def add_layer(self, of: str, parts: Sequence[Entries], groups: Groups, changes: Changes | None) -> None:
         """The records of a layer: its blocks and its head."""
         numbers = iter(range(1 << 32))
-        self.add_head(of, write_layer(parts, groups, changes, lambda data: self.add_block(of, next(numbers), data)))
-
-    def add_witness(self, of: str, witness: Witness) -> None:
-        """The witness of a layer."""
-        self.add(_WITNESSES + of, witness.to_bytes())
-
-    def batch(self, form: RecordForm, min_bytes: int = 1) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """The keys and values of the records so far, which are forgotten then; nothing where these have fewer bytes
-        than `min_bytes`."""
-        if self.nbytes >= min_bytes:
-            records = self.encoded(form)
-            self._keys, self._values, self.nbytes = [], [], 0
-            yield records.keys, records.values
-
-    def encoded(self, form: RecordForm) -> Records:
-        """The records as the metadata table stores them."""
-        count = len(self._keys)
-        columns = [
-            pa.array(self._keys, pa.string()),
-            pa.repeat(pa.scalar(RECORD_TYPE), count),
-            pa.repeat(pa.scalar(self.instant), count),
-            pa.array(self._values, pa.binary()),
-            pa.repeat(pa.scalar(False), count),
-        ]
-        return Records.upserts(*bloom_filters.encode(pa.Table.from_arrays(columns, schema=bloom_filters.SCHEMA), form))
+        head = write_layer(parts, groups, changes, lambda data: self.add_block(of, next(numbers), data))
+        self.add_head(of, head.to_bytes())
 
 
 @dataclass(frozen=True, eq=False)
-class StoredIndex:
+class StoredIndex(StoredLayers):
     """The records of a vector index in a metadata table; each is read when it is needed."""
 
-    metadata: MetadataLookups
-    partition: str
+    record_type: str = field(default=RECORD_TYPE, init=False)
     _layered: dict[tuple[str, ...], LayeredIndex] = field(default_factory=dict, repr=False)
 
     @once
     def coder(self) -> Coder:
         """The coder of the index: its shape and its centroids."""
-        centroids = self._beginning_with(_CENTROIDS)
+        centroids = self.beginning_with(_CENTROIDS)
         return Coder(
-            IndexShape.from_bytes(self._record(_SHAPE)),
+            IndexShape.from_bytes(self.record(SHAPE)),
             Centroids.from_records([centroids[key] for key in sorted(centroids)]),
         )
-
-    @once
-    def base(self) -> Witness:
-        """The witness of the build."""
-        return Witness.of(self._record(_BASE))
-
-    @once
-    def witnesses(self) -> Mapping[str, Witness]:
-        """The witnesses of layers, by the instant of the commit, for a repair with its number."""
-        stored = self._beginning_with(_WITNESSES)
-        return {key.removeprefix(_WITNESSES): Witness.of(data) for key, data in stored.items()}
-
-    def coverage(self, snapshot: Snapshot) -> Coverage:
-        """The commits and file groups of a view that the index covers and lacks."""
-        return coverage(snapshot, self.base, self.witnesses)
 
     def layered(self, snapshot: Snapshot) -> LayeredIndex:
         """The index as of a view: the layer of the build, and those of commits that are in the view and not in the
         build."""
-        heads, built = self.heads, {*self.base.instants}
-        return self.of_layers(
-            tuple(of for of in heads if of == BUILD or (of not in built and snapshot.is_visible(instant_of_layer(of))))
-        )
+        return self.of_layers(self.names_in(snapshot))
 
     def of_layers(self, names: tuple[str, ...]) -> LayeredIndex:
         """The index with these layers, in the order in which they count."""
         if names not in self._layered:
-            layers = [Layer(of, self.heads[of], partial(self.blocks, of)) for of in names]
+            layers = [Layer(of, self.layer_heads[of], partial(self.blocks, of)) for of in names]
             self._layered[names] = LayeredIndex(self.coder, layers)
         return self._layered[names]
 
     @once
-    def heads(self) -> Mapping[str, LayerHead]:
+    def layer_heads(self) -> Mapping[str, LayerHead]:
         """The heads of the layers by name, in the order in which the layers count."""
-        stored = self._beginning_with(_HEADS)
-        if _HEADS + BUILD not in stored:
-            raise self._lost(_HEADS + BUILD)
-        return {key.removeprefix(_HEADS): LayerHead.from_bytes(stored[key]) for key in sorted(stored)}
-
-    def name_of_repair(self, instant: str) -> str:
-        """A name for a new layer of a repair after this instant."""
-        used = [of for of in self.witnesses if instant_of_layer(of) == instant]
-        return f"{instant}{REPAIR}{len(used)}"
-
-    def blocks(self, of: str, numbers: Sequence[int]) -> list[bytes]:
-        """The blocks of a layer with these numbers, in their order."""
-        keys = [f"{_BLOCKS}{of}|{number:08x}" for number in numbers]
-        stored = self._lookup(keys)
-        for key in keys:
-            if key not in stored:
-                raise self._lost(key)
-        return [stored[key] for key in keys]
-
-    def _record(self, key: str) -> bytes:
-        stored = self._lookup([key])
-        if key not in stored:
-            raise self._lost(key)
-        return stored[key]
-
-    def _lookup(self, keys: Sequence[str]) -> dict[str, Any]:
-        return self._bytes_by_key(self.metadata.lookup(self.partition, pa.array(keys, pa.string())))
-
-    def _beginning_with(self, prefix: str) -> dict[str, Any]:
-        return self._bytes_by_key(self.metadata.beginning_with(self.partition, [prefix]))
-
-    def _bytes_by_key(self, rows: pa.Table | None) -> dict[str, Any]:
-        """The bytes of records by key."""
-        if rows is None:
-            return {}
-        is_of_index: Any = pc.and_(pc.equal(rows["type"], RECORD_TYPE), pc.invert(rows["is_deleted"]))
-        records: Any = rows.filter(is_of_index)
-        keys = plain_strings(records["key"]).cast(pa.string()).to_pylist()
-        values = (value for chunk in records["bloom"].chunks for value in chunk)
-        return {key: memoryview(value.as_buffer()) for key, value in zip(keys, values, strict=True)}
-
-    def _lost(self, key: str) -> CorruptFile:
-        return CorruptFile(
-            f"the index {self.partition} has lost the record {key!r}",
-            hint=f"Build it again: t.indexes.repair({self.partition!r}).",
-            context={"index": self.partition, "key": key},
-        )
+        return {of: LayerHead.from_bytes(head) for of, head in self.heads.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,10 +116,7 @@ class OpenedIndex:
 
 def stored_index(metadata: MetadataLookups, partition: str) -> StoredIndex:
     """The records of an index, with what was read of them from this view of the metadata table before."""
-    key = (StoredIndex, partition)
-    if key not in metadata.opened_indexes:
-        metadata.opened_indexes[key] = StoredIndex(metadata, partition)
-    return metadata.opened_indexes[key]
+    return opened_once(metadata, StoredIndex, partition)
 
 
 def open_index(stored: StoredIndex, snapshot: Snapshot) -> OpenedIndex:
@@ -268,17 +129,9 @@ def expected_rows(snapshot: Snapshot, column: str, kind: pa.DataType) -> pa.Tabl
     return joined([_compared(rows) for rows in _stored_rows(snapshot, column, kind)])
 
 
-def lacking_commits(stored: StoredIndex, snapshot: Snapshot) -> pa.Table:
-    """A row for each commit that the index lacks. Raises `CorruptFile` for an index that must be built again."""
-    instants = _usable(stored, snapshot)
-    labels = pa.array([f"{COMMIT} {time}" for time in instants], pa.string())
-    entries, texts = (pa.repeat(pa.scalar(text), len(instants)) for text in (COMMIT, ""))
-    return pa.Table.from_arrays([pa.array(instants, pa.string()), entries, labels, texts], schema=COMPARED)
-
-
 def indexed_rows(stored: StoredIndex, snapshot: Snapshot) -> pa.Table:
     """The rows of the table with a vector for which the index has an entry in the cluster of the vector."""
-    _usable(stored, snapshot)
+    stored.usable(snapshot)
     entries = (_marks(part.hashes, part.coded.clusters) for part, _ in stored.layered(snapshot).entries())
     marks = np.unique(np.concatenate([np.empty(0, np.uint64), *entries]))
     parts: list[pa.Table] = []
@@ -290,18 +143,6 @@ def indexed_rows(stored: StoredIndex, snapshot: Snapshot) -> pa.Table:
             is_there |= np.isin(_marks(hashes, clusters), marks) & is_near
         parts.append(_compared(rows).filter(pa.array(is_there)))
     return joined(parts)
-
-
-def _usable(stored: StoredIndex, snapshot: Snapshot) -> list[str]:
-    """The commits that the index lacks. Raises `CorruptFile` for an index that must be built again."""
-    covered = stored.coverage(snapshot)
-    if covered.reason is not None:
-        raise CorruptFile(
-            f"the index {stored.partition} does not fit the table: {covered.reason}",
-            hint=f"Build it again: t.indexes.repair({stored.partition!r}).",
-            context={"index": stored.partition},
-        )
-    return [gap.instant for gap in covered.gaps]
 
 
 def _stored_rows(snapshot: Snapshot, column: str, kind: pa.DataType) -> Iterator[VectorRows]:

@@ -23,7 +23,9 @@ LOCAL_DEFINITIONS_PROPERTY = "lakebed.index_definitions"
 they do not know."""
 VECTOR_KIND = "vector_index"
 """The type of a vector index."""
-_LOCAL_TYPES = (VECTOR_KIND,)
+TEXT_KIND = "text_index"
+"""The type of a text index."""
+_LOCAL_TYPES = (VECTOR_KIND, TEXT_KIND)
 _DEFINITIONS = "indexDefinitions"
 _FIRST_VERSION_WITH_VERSIONS = 9
 
@@ -87,7 +89,7 @@ def _in_property(text: str) -> Mapping[str, IndexDefinition]:
     except (CorruptFile, ValueError, KeyError, TypeError, AttributeError) as cause:
         raise CorruptFile(
             f"the property {LOCAL_DEFINITIONS_PROPERTY} holds no index definitions: {cause}",
-            hint="Drop and create the table's vector indexes again.",
+            hint="Drop and create the table's vector indexes and text indexes again.",
             context={"property": LOCAL_DEFINITIONS_PROPERTY},
         ) from cause
 

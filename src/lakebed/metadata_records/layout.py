@@ -212,6 +212,9 @@ BLOOM_FILTERS = "bloom_filters"
 PARTITION_STATS = "partition_stats"
 EXPRESSION_INDEX = "expr_index_"
 VECTOR_INDEX = "vector_index_"
+TEXT_INDEX = "text_index_"
+LAYERED_INDEXES = (VECTOR_INDEX, TEXT_INDEX)
+"""The beginnings of the partitions of indexes that are lakebed's own, and have a layer of each commit."""
 BASE_FILE_EXTENSION = "hfile"
 # In the partition metadata of a partition that is built during writes: the time from which writers log to it.
 LOGGED_SINCE = "lakebed.logged.since"

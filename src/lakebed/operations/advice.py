@@ -15,6 +15,7 @@ from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.ranking import Candidate, Ranking, Workload, rank
 from lakebed.index.registry import built_in, index_of
+from lakebed.metadata_kinds.text_store import stored_text_index, text_indexes
 from lakebed.metadata_kinds.vector_definitions import vector_indexes
 from lakebed.metadata_kinds.vector_store import stored_index
 from lakebed.read.index_search import MIN_ROWS
@@ -73,7 +74,7 @@ class Advice(Printed):
 
 
 def indexes_to_rebuild(snapshot: Snapshot) -> dict[str, str]:
-    """The vector indexes that are to be built again, by their partitions, each with the reason."""
+    """The vector indexes and text indexes that are to be built again, by their partitions, each with the reason."""
     due: dict[str, str] = {}
     metadata = snapshot.metadata
     for index in vector_indexes(snapshot) if metadata is not None else ():
@@ -89,6 +90,11 @@ def indexes_to_rebuild(snapshot: Snapshot) -> dict[str, str]:
                 f"{count_text(statistics.new_rows, 'row')} of {statistics.rows:,} came after it was built, and its"
                 f" largest cluster has {statistics.largest_cluster:,}"
             )
+    for text_index in text_indexes(snapshot) if metadata is not None else ():
+        assert metadata is not None
+        reason = stored_text_index(metadata, text_index.partition).reason_to_rebuild(snapshot, MIN_ROWS)
+        if reason is not None:
+            due[text_index.partition] = reason
     return due
 
 

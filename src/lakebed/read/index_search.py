@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 DISTANCE, QUERY_INDEX = "_hudi_distance", "_hudi_query_index"
 """The columns of a search, by Hudi's names: the distance, and in a batch the number of the query."""
-_PATH: Final = "_lakebed_path"
+PATH, FILE_ID = "_lakebed_path", "_lakebed_file"
+"""The columns of the partition path and the file id of a row that was read for a candidate."""
 # A search of fewer rows than this, which a condition leaves, compares all of them.
 MIN_ROWS: Final = 20_000
 # Rows that are read for each query: at least so many, or so many for each row of the answer.
@@ -60,7 +61,8 @@ class CandidateRows:
     threads: int = 1
 
     def read(self, candidates: pa.Table) -> pa.Table:
-        """The rows of the candidates (`key`, `partition`, `file_id`), with their partition path as the last column.
+        """The rows of the candidates (`key`, `partition`, `file_id`), with the partition path and the file id that they
+        are in as the last columns.
 
         Rows that are not in the view, or do not fulfil the condition, are missing.
         """
@@ -79,12 +81,14 @@ class CandidateRows:
 
     @property
     def _empty(self) -> pa.Table:
-        return self.schema.append(pa.field(_PATH, pa.string())).empty_table()
+        return self.schema.append(pa.field(PATH, pa.string())).append(pa.field(FILE_ID, pa.string())).empty_table()
 
     def _rows(self, file_slice: FileSlice, reader: RowReader, keys: pa.Array) -> pa.Table:
         batches = reader.rows_of_keys(self.slices, file_slice, keys, use_bloom=False)
         table = pa.Table.from_batches(batches, self.schema)
-        return table.append_column(_PATH, pa.repeat(pa.scalar(file_slice.partition, pa.string()), table.num_rows))
+        for name, value in ((PATH, file_slice.partition), (FILE_ID, file_slice.file_id)):
+            table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), table.num_rows))
+        return table
 
     def _moved(self, candidates: pa.Table) -> dict[FileGroupId, pa.Array]:
         """The keys of candidates whose file group is not in the view, by the file groups that may have them now: a
@@ -141,7 +145,7 @@ class IndexSearch:
                 of_query = rows
                 if len(waiting) > 1:
                     pairs = _pairs(named["partition"], named["key"])
-                    of_query = rows.filter(pc.is_in(_pairs(rows[_PATH], rows[RECORD_KEY]), value_set=pairs))
+                    of_query = rows.filter(pc.is_in(_pairs(rows[PATH], rows[RECORD_KEY]), value_set=pairs))
                 if len(of_query) < nearest.count and rerank < self.index.entries:
                     few.append(query)
                 else:
@@ -217,7 +221,7 @@ def index_search(scan: Scan, task: SearchTask, options: SearchOptions) -> IndexS
     plan = scan.of_columns([RECORD_KEY, nearest.column, *names]).plan
     allowed = None
     if plan.predicate is not None or scan.parsed_filter() is not None:
-        allowed = _allowed_rows(scan)
+        allowed = allowed_rows(scan)
         if len(allowed) < MIN_ROWS:
             return None
     by_group = {(s.partition, s.file_id): (s, reader) for s, reader in row_readers(plan, plan.predicate)}
@@ -235,7 +239,7 @@ def index_search(scan: Scan, task: SearchTask, options: SearchOptions) -> IndexS
     )
 
 
-def _allowed_rows(scan: Scan) -> npt.NDArray[np.uint64]:
+def allowed_rows(scan: Scan) -> npt.NDArray[np.uint64]:
     """The hashes of the rows that fulfil the condition of a scan."""
     keys = scan.of_columns([RECORD_KEY]).plan
     parts = [np.empty(0, np.uint64)]

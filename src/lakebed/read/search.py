@@ -42,6 +42,7 @@ from lakebed.wording import Lines, count_text
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from lakebed.filters.predicates import Predicate
     from lakebed.slices.snapshot import Snapshot
     from lakebed.storage.base import Storage
 
@@ -288,11 +289,7 @@ class Search(Results):
         """The search, ready to run in this process."""
         plan = self._scan.of_columns([self._column]).plan
         others = self._scan.of_columns(self.column_names).plan
-        if plan.predicate is not None and not plan.predicate.runs_in_process:
-            raise UnsupportedFeature(
-                f"a search with the condition {plan.predicate}, which only Spark evaluates",
-                hint="filter the rows of the result, or write the condition with other functions",
-            )
+        check_condition(plan.predicate)
         readers = dict(row_readers(others, others.predicate))
         kind = self._scan.available.field(self._column).type
         rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // vector_size(kind)))
@@ -307,6 +304,11 @@ class Search(Results):
     def column(self) -> str:
         """The vector column that is searched."""
         return self._column
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether several queries were given, as the rows of a matrix."""
+        return self._is_batch
 
     @property
     def metric(self) -> Metric:
@@ -365,6 +367,15 @@ class Search(Results):
 
     def _repr_html_(self) -> str:
         return first_rows_html(self)
+
+
+def check_condition(predicate: Predicate | None) -> None:
+    """Raise `UnsupportedFeature` for the condition of a search that only Spark evaluates."""
+    if predicate is not None and not predicate.runs_in_process:
+        raise UnsupportedFeature(
+            f"a search with the condition {predicate}, which only Spark evaluates",
+            hint="filter the rows of the result, or write the condition with other functions",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,10 @@ from lakebed.metadata_kinds.registry import (
     remembered_indexes,
     remembered_property,
 )
+from lakebed.metadata_kinds.text_store import text_index_definition, text_partition
 from lakebed.metadata_kinds.vector_definitions import vector_index_definition, vector_partition
 from lakebed.metadata_records.definitions import (
+    TEXT_KIND,
     VECTOR_KIND,
     IndexDefinition,
     IndexName,
@@ -203,7 +205,7 @@ _MAX_GROUPS = 10_000
 class Expression:
     """The values that a named index covers: the results of a `function` (with Hudi's `options` for it) over a `column`,
     as records of this `kind`: "column_stats" or "bloom_filters". A "secondary_index" covers the column's values, a
-    "vector_index" the vectors of the column, with the options of such an index."""
+    "vector_index" the vectors of the column, with the options of such an index, a "text_index" its words."""
 
     column: str
     function: str
@@ -214,6 +216,7 @@ class Expression:
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 SECONDARY_KIND = "secondary_index"
 """The kind of a secondary index with a name of its own."""
+_LAYERED_KINDS = {VECTOR_KIND: ("vector", vector_index_definition), TEXT_KIND: ("text", text_index_definition)}
 
 
 def create_index(
@@ -293,7 +296,7 @@ def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = 
         config, timeline = snapshot.config, snapshot.timeline
         partitions = (*config.metadata_partitions, *config.metadata_partitions_inflight)
         existing = (*partitions, *planned_partitions(timeline))
-        names = (name, expression_partition(name), vector_partition(name))
+        names = (name, expression_partition(name), vector_partition(name), text_partition(name))
         partition = next((n for n in names if n in existing), None)
         if partition is None:
             partition = name if name.startswith(SECONDARY_INDEX) else parse_index_name(name).partition
@@ -323,10 +326,10 @@ def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = 
 
 
 def _by_expression(name: str, expression: Expression) -> IndexName:
-    if expression.kind not in (*KINDS, SECONDARY_KIND, VECTOR_KIND):
+    if expression.kind not in (*KINDS, SECONDARY_KIND, *_LAYERED_KINDS):
         raise InvalidOption(
             f"an expression index of kind {expression.kind!r}",
-            hint=f"There are {', '.join(KINDS)}, {SECONDARY_KIND} and {VECTOR_KIND}.",
+            hint=f"There are {', '.join((*KINDS, SECONDARY_KIND, VECTOR_KIND))} and {TEXT_KIND}.",
             context={"index": name, "kind": expression.kind},
         )
     if not _NAME.fullmatch(name):
@@ -335,12 +338,13 @@ def _by_expression(name: str, expression: Expression) -> IndexName:
             hint="Take letters, digits and underscores.",
             context={"index": name},
         )
-    if expression.kind == VECTOR_KIND:
+    if expression.kind in _LAYERED_KINDS:
+        noun, make = _LAYERED_KINDS[expression.kind]
         if expression.function != "identity":
             raise InvalidOption(
-                f"a vector index {name!r} has a function", hint="It is on a vector column, without a function."
+                f"a {noun} index {name!r} has a function", hint=f"It is on a {noun} column, without a function."
             )
-        definition = vector_index_definition(name, expression.column, expression.options)
+        definition = make(name, expression.column, expression.options)
         return IndexName(definition.name, expression=definition)
     if expression.kind == SECONDARY_KIND:
         if expression.function != "identity" or expression.options:

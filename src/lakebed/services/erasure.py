@@ -21,7 +21,7 @@ from lakebed.errors import CommitConflict, CorruptFile, InvalidOption, TableNotF
 from lakebed.format.bootstrap import BASE_PATH
 from lakebed.format.file_contents import row_batches
 from lakebed.handles.compact import SliceCompactor
-from lakebed.metadata_records.layout import VECTOR_INDEX
+from lakebed.metadata_records.layout import LAYERED_INDEXES
 from lakebed.metadata_upkeep.comparison import rebuild
 from lakebed.metadata_upkeep.services import purge
 from lakebed.model import ERASED_ROWS, PARTITION_PATH, RECORD_KEY, Action, FileGroupId, has_completion_times, path_in
@@ -259,10 +259,10 @@ class Erasure:
         return map(str, done.runs)
 
     def _rebuild(self, holding: Sequence[TableFile]) -> Iterable[str]:
-        """Build the vector indexes again, once: a code is made from the vector of its row, and no search for traces
-        finds it. Returns a line of text about each."""
+        """Build the vector indexes and the text indexes again, once: a code is made from the vector of its row, an
+        entry from a word, and no search for traces finds them. Returns a line of text about each."""
         context = self.renew()
-        names = [n for n in context.config.metadata_partitions if n.startswith(VECTOR_INDEX)]
+        names = [n for n in context.config.metadata_partitions if n.startswith(LAYERED_INDEXES)]
         if not names or self.has_rebuilt:
             return []
         with ServiceTransaction(context, Action.COMMIT, "ERASE") as tx, tx.begin():

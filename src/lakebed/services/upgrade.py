@@ -33,9 +33,9 @@ from lakebed.metadata_records.definitions import IndexDefinition, load_definitio
 from lakebed.metadata_records.layout import (
     BLOOM_FILTERS,
     FILES,
+    LAYERED_INDEXES,
     METADATA_FOLDER,
     PARTITION_STATS,
-    VECTOR_INDEX,
     GroupSizing,
 )
 from lakebed.metadata_upkeep.comparison import build_as_defined, sizings_of
@@ -190,7 +190,7 @@ def _reason_to_drop(name: str, definition: IndexDefinition | None, to: int) -> s
         return "expression indexes are bound to the version that they were made in"
     if to < 9 and name == RECORD_INDEX and is_partitioned(definition):
         return "one for each partition path is for version 9"
-    if to < 8 and (name == PARTITION_STATS or name.startswith(("secondary_index_", VECTOR_INDEX))):
+    if to < 8 and (name == PARTITION_STATS or name.startswith(("secondary_index_", *LAYERED_INDEXES))):
         return "version 6 has no such index"
     return None
 

@@ -1,9 +1,11 @@
-"""Vector indexes: building them again, when that is due, and how many of the nearest rows a search by one finds."""
+"""Vector indexes and text indexes: building them again, when that is due, and how many of the nearest rows a search by
+a vector index finds."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +13,13 @@ import pyarrow as pa
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata_kinds.vector_definitions import VectorIndex, vector_indexes, vector_partition
+from lakebed.metadata_kinds.text_store import TextIndex, text_indexes
+from lakebed.metadata_kinds.vector_definitions import VectorIndex, vector_indexes
 from lakebed.metadata_kinds.vector_index import built_index
 from lakebed.metadata_records.group_files import sorted_by_key
+from lakebed.metadata_records.layout import TEXT_INDEX, VECTOR_INDEX
 from lakebed.metadata_records.records import record_form
+from lakebed.metadata_upkeep.comparison import rebuild
 from lakebed.metadata_upkeep.maintain import MetadataUpkeep, locked_table
 from lakebed.metadata_upkeep.services import compact_with
 from lakebed.read.index_search import DISTANCE, QUERY_INDEX
@@ -25,6 +30,8 @@ from lakebed.schema.logical_types import vector_matrix
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.wording import Printed
+
+Index = TypeVar("Index", VectorIndex, TextIndex, VectorIndex | TextIndex)
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,29 +55,38 @@ class Recall(Printed):
 
 def named_index(snapshot: Snapshot, name: str) -> VectorIndex:
     """The vector index with this name, or that on the column with this name. Raises `InvalidOption` for another."""
-    indexes = vector_indexes(snapshot)
+    return _named(snapshot, name, vector_indexes(snapshot), "vector index")
+
+
+def _named(snapshot: Snapshot, name: str, indexes: Sequence[Index], kind: str) -> Index:
     for index in indexes:
-        if name in (index.partition, index.column) or vector_partition(name) == index.partition:
+        of_name = (index.partition, index.column, index.partition.removeprefix(VECTOR_INDEX).removeprefix(TEXT_INDEX))
+        if name in of_name:
             return index
     names = [index.partition for index in indexes]
     raise InvalidOption(
-        f"table {snapshot.config.name!r} has no vector index {name!r}",
+        f"table {snapshot.config.name!r} has no {kind} {name!r}",
         hint=f"{near_or_nothing(name, names)}It has {', '.join(names) or 'none'}.",
         context={"index": name},
     )
 
 
 def rebuild_index(storage: Storage, name: str, *, settings: WriteSettings | None = None) -> None:
-    """Build a vector index again, with clusters that fit the rows of today.
+    """Build a vector index again, with clusters that fit the rows of today, or a text index, as one layer.
 
-    It is built beside the index that there is, while others search and write. Then it takes its place under the table
-    lock, with the rows of commits that came meanwhile, in a compaction of the metadata table. Raises `InvalidOption`
-    for an index that the table does not have, and `CommitConflict` where the index or a commit that it was built from
-    is taken back meanwhile, or a dead writer is not rolled back; the index stays as it is then.
+    A vector index is built beside the one that there is, while others search and write. Then it takes its place under
+    the table lock, with the rows of commits that came meanwhile, in a compaction of the metadata table. A text index is
+    built under the lock, and searches read all rows meanwhile. Raises `InvalidOption` for an index that the table does
+    not have, and `CommitConflict` where a vector index or a commit that it was built from is taken back meanwhile, or a
+    dead writer is not rolled back; the index stays as it is then.
     """
     settings = settings or WriteSettings()
     snapshot = open_snapshot(storage)
-    index = named_index(snapshot, name)
+    index = _named(snapshot, name, [*vector_indexes(snapshot), *text_indexes(snapshot)], "vector index or text index")
+    if isinstance(index, TextIndex):
+        with locked_table(storage, settings) as (current, lock_is_held):
+            rebuild(current, [index.partition], settings, lock_is_held)
+        return
     built = built_index(index, snapshot)
     with locked_table(storage, settings) as (current, lock_is_held):
         if index not in vector_indexes(current):

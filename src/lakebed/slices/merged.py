@@ -373,6 +373,10 @@ class MergedSlice:
         unchanged."""
         return self.winners.take(np.flatnonzero(self.winners.deletes))
 
+    def deleted_keys(self) -> pa.Array:
+        """The keys that log records delete, whichever record of a key wins, under any rules."""
+        return self._entries.keys.filter(pa.array(self._entries.deletes))
+
     @property
     def picks_winners(self) -> bool:
         """Whether one of all records of a key is retained unchanged."""

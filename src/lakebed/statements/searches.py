@@ -1,4 +1,5 @@
-"""The table functions of search, `hudi_vector_search` and `hudi_vector_search_batch`, with Hudi's arguments."""
+"""The table functions of search, `hudi_vector_search` and `hudi_vector_search_batch` with Hudi's arguments, and
+`hudi_text_search` by the name in Hudi's proposal for it."""
 
 from __future__ import annotations
 
@@ -11,15 +12,18 @@ import pyarrow as pa
 from lakebed.errors import InvalidOption
 from lakebed.filters.text import resolve_column
 from lakebed.read.search import DISTANCE, QUERY_INDEX, Search, SearchOptions
+from lakebed.read.text_search import TextOptions, TextSearch
 from lakebed.table import Table
 
 SEARCH: Final = "hudi_vector_search"
 SEARCH_BATCH: Final = "hudi_vector_search_batch"
+TEXT_SEARCH: Final = "hudi_text_search"
 _HINTS: Final = {
     SEARCH: "hudi_vector_search('table', 'column', array(1.0, 2.0), 10[, 'cosine'[, 'brute_force'[, 'condition'"
     "[, max_distance]]]])",
     SEARCH_BATCH: "hudi_vector_search_batch('table', 'column', 'queries', 'column', 10[, 'cosine'[, 'brute_force'"
     "[, 'condition'[, max_distance]]]])",
+    TEXT_SEARCH: "hudi_text_search('table', 'column', 'words', 10[, 'condition'])",
 }
 _EXACT: Final = "brute_force"
 _BY_INDEX: Final = "index"
@@ -40,6 +44,21 @@ def search_rows(table: Table, arguments: Sequence[str]) -> Search:
         raise _wrong(SEARCH, f"the query {query[:60]!r}") from None
     options = _options(SEARCH, column, others)
     return _checked(Search(table.scan(where=_condition(others)), vector, options), others)
+
+
+def text_rows(table: Table, arguments: Sequence[str]) -> TextSearch:
+    """The rows of `hudi_text_search`; `arguments` are the texts of those after the table: column, query, number of
+    rows and condition.
+
+    Raises `InvalidOption` for arguments that the function does not have.
+    """
+    if len(arguments) < 3:
+        raise _wrong(TEXT_SEARCH, f"{len(arguments) + 1} arguments")
+    column, query, count, *others = arguments
+    if not count.isdecimal():
+        raise _wrong(TEXT_SEARCH, f"the number of rows {count!r}")
+    condition = others[0] if others and others[0].strip() else None
+    return TextSearch(table.scan(where=condition), TextOptions(query, int(count), column))
 
 
 def batch_rows(table: Table, arguments: Sequence[str], queries: Any) -> pa.Table:

@@ -10,8 +10,9 @@ import pyarrow as pa
 from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.metadata_kinds.expression_results import KINDS
+from lakebed.metadata_kinds.text_store import text_partition
 from lakebed.metadata_kinds.vector_definitions import vector_partition
-from lakebed.metadata_records.definitions import VECTOR_KIND
+from lakebed.metadata_records.definitions import TEXT_KIND, VECTOR_KIND
 from lakebed.model import COMMIT_ACTIONS, RECORD_INDEX
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.moments import to_instant_time
@@ -38,9 +39,10 @@ _RETAINED = {
     "COMMITS": ("KEEP_LATEST_COMMITS", "hoodie.clean.commits.retained", 1),
     "VERSIONS": ("KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained", 1),
 }
+_OF_COLUMN = {VECTOR_KIND: "vector", TEXT_KIND: "text"}
 _FORMS = {
     "CREATE INDEX": "write CREATE INDEX name ON t (column), or with USING bloom_filters, column_stats,"
-    " secondary_index or vector before the column and OPTIONS (expr = 'lower') after it;"
+    " secondary_index, vector or text before the column and OPTIONS (expr = 'lower') after it;"
     " CREATE INDEX record_index ON t (key)",
     "DROP INDEX": "write DROP INDEX name ON t",
     "SHOW INDEXES": "write SHOW INDEXES FROM t",
@@ -112,6 +114,7 @@ class CreateIndex:
         partition = {
             SECONDARY_KIND: f"secondary_index_{self.name}",
             VECTOR_KIND: vector_partition(self.name),
+            TEXT_KIND: text_partition(self.name),
             RECORD_INDEX: RECORD_INDEX,
         }.get(self.kind, f"expr_index_{self.name}" if self.columns else self.name)
         if self.if_not_exists and partition in {index.name for index in indexes.list()}:
@@ -129,7 +132,7 @@ class CreateIndex:
         else:
             options = dict(self.options)
             function = options.pop("expr", None)
-            is_of_column = self.kind in (SECONDARY_KIND, VECTOR_KIND)
+            is_of_column = self.kind in (SECONDARY_KIND, *_OF_COLUMN)
             name = function if is_of_column else function or "identity"
             column = self.columns[0]
             indexes.create(self.name, column=column, kind=self.kind, function_options=options, function=name)
@@ -148,6 +151,7 @@ class DropIndex:
         indexes = table_of(sources, self.table).indexes
         names = {index.name for index in indexes.list()}
         prefixed = (f"secondary_index_{self.name}", f"expr_index_{self.name}", vector_partition(self.name))
+        prefixed = (*prefixed, text_partition(self.name))
         possible_names = {self.name, *prefixed}
         if not (self.if_exists and names.isdisjoint(possible_names)):
             indexes.drop(self.name)
@@ -252,17 +256,18 @@ def _create_index(cursor: CommandCursor) -> CreateIndex:
     start, kind = cursor.at, ""
     if cursor.takes("USING"):
         kind = cursor.name("kind of index").lower()
-        kind = VECTOR_KIND if kind == "vector" else kind
+        kind = {"vector": VECTOR_KIND, "text": TEXT_KIND}.get(kind, kind)
     columns = tuple(cursor.columns()) if cursor.word == "(" else ()
     options = cursor.pairs("the options") if cursor.takes("OPTIONS") else {}
     if RECORD_INDEX in (name.lower(), kind):
         name = kind = RECORD_INDEX
     elif not kind:
         kind = SECONDARY_KIND if columns else name
-    if kind == VECTOR_KIND and not columns:
-        raise cursor.wrong(cursor.at, "a vector index names its column: USING VECTOR (column)")
-    if columns and kind not in (RECORD_INDEX, SECONDARY_KIND, VECTOR_KIND, *KINDS):
-        kinds = f"{RECORD_INDEX}, {SECONDARY_KIND}, vector, {', '.join(KINDS)}"
+    if kind in _OF_COLUMN and not columns:
+        noun = _OF_COLUMN[kind]
+        raise cursor.wrong(cursor.at, f"a {noun} index names its column: USING {noun.upper()} (column)")
+    if columns and kind not in (RECORD_INDEX, SECONDARY_KIND, *_OF_COLUMN, *KINDS):
+        kinds = f"{RECORD_INDEX}, {SECONDARY_KIND}, vector, text, {', '.join(KINDS)}"
         raise cursor.wrong(start, f"there is no index of kind {kind!r}: there are {kinds}")
     if len(columns) > 1 and kind != RECORD_INDEX:
         raise UnsupportedFeature(

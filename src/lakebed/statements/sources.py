@@ -233,6 +233,10 @@ def function_rows(
         if function == SEARCH:
             return search_rows(table, arguments)
         return batch_rows(table, arguments, data_of(arguments[1]) if len(arguments) > 1 else None)
+    if function == "hudi_text_search":
+        from lakebed.statements.searches import text_rows
+
+        return text_rows(table, arguments)
     start = arguments[0] if arguments else "000"
     end = arguments[1] if len(arguments) > 1 else None
     match function:

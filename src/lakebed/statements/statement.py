@@ -92,6 +92,7 @@ FUNCTIONS = {
     "lakebed_files": 1,
     "hudi_vector_search": 8,
     "hudi_vector_search_batch": 9,
+    "hudi_text_search": 5,
 }
 """The table functions, the rows of `t.changes`, `t.cdc`, `t.timeline`, `t.files` and `t.search`, with their most
 arguments."""

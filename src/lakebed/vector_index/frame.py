@@ -1,4 +1,4 @@
-"""Columns of numbers and texts as bytes: what every record of a vector index is written as.
+"""Columns of numbers and texts as bytes: what every record of a vector index or a text index is written as.
 
 A frame is four letters that name what it is, a version, the number of columns, and a checksum of what follows: the type
 and the length of each column, then their values. Numbers are little endian, and are read without a copy.
@@ -26,17 +26,18 @@ _TYPES: Final = ("u1", "<u2", "<u4", "<u8", "i1", "<i4", "<i8", "<f4", "<f8")
 # The type of a column of texts: their lengths are columns of the first, second or third type of numbers.
 _TEXTS: Final = 128
 _MAX_LENGTHS: Final = (0xFF, 0xFFFF, 0xFFFFFFFF)
-_REBUILD: Final = "Build the vector index again: drop it, and create it with the same name."
+_REBUILD: Final = "again: drop it, and create it with the same name."
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of frame: its four letters, the newest version that this release reads and writes, and its name in
-    messages."""
+    """A kind of frame: its four letters, the newest version that this release reads and writes, its name in messages,
+    and the kind of index that it is of."""
 
     letters: bytes
     version: int
     name: str
+    index: str = "vector index"
 
 
 def pack(kind: Kind, columns: Sequence[Column]) -> bytes:
@@ -80,8 +81,8 @@ def unpack(kind: Kind, data: bytes | memoryview) -> list[Any]:
     _, version, count, size, checksum = _HEAD.unpack_from(view)
     if version > kind.version:
         raise UnsupportedFeature(
-            f"{kind.name} of a vector index has version {version}, and this release reads up to {kind.version}",
-            hint=f"Upgrade lakebed. {_REBUILD}",
+            f"{kind.name} of a {kind.index} has version {version}, and this release reads up to {kind.version}",
+            hint=f"Upgrade lakebed. Build the {kind.index} {_REBUILD}",
             context={"version": version},
         )
     body = view[_HEAD.size :]
@@ -117,4 +118,5 @@ def _columns(body: memoryview, count: int) -> list[Any]:
 
 
 def _broken(kind: Kind, why: str) -> CorruptFile:
-    return CorruptFile(f"{kind.name} of a vector index is damaged: {why}", hint=_REBUILD, context={})
+    hint = f"Build the {kind.index} {_REBUILD}"
+    return CorruptFile(f"{kind.name} of a {kind.index} is damaged: {why}", hint=hint, context={})

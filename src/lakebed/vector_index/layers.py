@@ -13,9 +13,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile
 from lakebed.format.row_addresses import Hashes
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.vector_index.centroids import Numbers
 from lakebed.vector_index.entries import Entries
 from lakebed.vector_index.frame import Kind, pack, unpack
@@ -61,6 +63,45 @@ class Changes:
     replaced: Hashes = field(default_factory=_no_hashes)
     possible: Hashes = field(default_factory=_no_hashes)
     partitions: pa.StringArray = field(default_factory=_no_texts)
+
+
+def positions_among(ordered: Hashes, hashes: Hashes) -> Numbers:
+    """The position of each hash among unique hashes in ascending order, -1 for one that is not among them."""
+    if not len(ordered):
+        return np.full(len(hashes), -1)
+    at = np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)
+    return np.where(ordered[at] == hashes, at, -1)
+
+
+class Newest:
+    """The number of the newest layer that has each of some hashes."""
+
+    def __init__(self, of_layers: Sequence[Hashes]) -> None:
+        numbers = np.repeat(np.arange(len(of_layers)), [len(hashes) for hashes in of_layers])
+        hashes = np.concatenate([np.empty(0, np.uint64), *of_layers])
+        order = np.lexsort((numbers, hashes))
+        hashes, numbers = hashes[order], numbers[order]
+        is_last = np.append(hashes[1:] != hashes[:-1], np.ones(min(1, len(hashes)), np.bool_))
+        self.hashes, self._numbers = hashes[is_last], numbers[is_last]
+
+    def of(self, hashes: Hashes) -> Numbers:
+        """The number of the newest layer with each hash, -1 where none has it."""
+        if not len(self.hashes):
+            return np.full(len(hashes), -1)
+        at = positions_among(self.hashes, hashes)
+        return np.where(at >= 0, self._numbers[at], -1)
+
+
+def numbered_groups(of_layers: Sequence[Groups]) -> tuple[Groups, list[Numbers]]:
+    """The file groups of all layers, and for each layer the number of each of its file groups among them."""
+    partitions = pa.concat_arrays([groups.partitions for groups in of_layers])
+    ids = pa.concat_arrays([groups.ids for groups in of_layers])
+    names = pc.binary_join_element_wise(partitions, ids, "\0").dictionary_encode()
+    numbers = as_numpy(names.indices).astype(np.int64)
+    _, first = np.unique(numbers, return_index=True)
+    positions = pa.array(first)
+    ends = np.cumsum([len(groups) for groups in of_layers])
+    return Groups(partitions.take(positions), ids.take(positions)), np.split(numbers, ends[:-1])
 
 
 @dataclass(frozen=True, eq=False)

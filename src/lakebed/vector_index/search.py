@@ -22,7 +22,16 @@ from lakebed.schema.plain_arrow import as_numpy, one_array
 from lakebed.vector_index.centroids import Floats, Numbers
 from lakebed.vector_index.codes import Coded, Coder, Matrix
 from lakebed.vector_index.entries import NO_ROW, Entries, vector_positions
-from lakebed.vector_index.layers import BlockWriter, Changes, Groups, Layer, LayerHead
+from lakebed.vector_index.layers import (
+    BlockWriter,
+    Changes,
+    Groups,
+    Layer,
+    LayerHead,
+    Newest,
+    numbered_groups,
+    positions_among,
+)
 from lakebed.vector_index.shape import ELEMENTS
 
 Flags = npt.NDArray[np.bool_]
@@ -84,34 +93,7 @@ class Allowed:
         hashes = entries.hashes[rows]
         # few hashes pass the filter, which is much faster than a binary search
         passed = np.flatnonzero(self._filter[hashes >> np.uint64(64 - _FILTER_BITS)])
-        return rows[passed[_positions(self._hashes, hashes[passed]) >= 0]]
-
-
-def _positions(ordered: Hashes, hashes: Hashes) -> Numbers:
-    """The position of each hash among unique hashes in ascending order, -1 for one that is not among them."""
-    if not len(ordered):
-        return np.full(len(hashes), -1)
-    at = np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)
-    return np.where(ordered[at] == hashes, at, -1)
-
-
-class _Newest:
-    """The number of the newest layer that has each of some hashes."""
-
-    def __init__(self, of_layers: Sequence[Hashes]) -> None:
-        numbers = np.repeat(np.arange(len(of_layers)), [len(hashes) for hashes in of_layers])
-        hashes = np.concatenate([np.empty(0, np.uint64), *of_layers])
-        order = np.lexsort((numbers, hashes))
-        hashes, numbers = hashes[order], numbers[order]
-        is_last = np.append(hashes[1:] != hashes[:-1], np.ones(min(1, len(hashes)), np.bool_))
-        self.hashes, self._numbers = hashes[is_last], numbers[is_last]
-
-    def of(self, hashes: Hashes) -> Numbers:
-        """The number of the newest layer with each hash, -1 where none has it."""
-        if not len(self.hashes):
-            return np.full(len(hashes), -1)
-        at = _positions(self.hashes, hashes)
-        return np.where(at >= 0, self._numbers[at], -1)
+        return rows[passed[positions_among(self._hashes, hashes[passed]) >= 0]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,18 +230,6 @@ class Statistics:
         return self.rows > 0 and (is_skewed or self.new_rows > MAX_NEW_SHARE * self.rows)
 
 
-def _numbered_groups(of_layers: Sequence[Groups]) -> tuple[Groups, list[Numbers]]:
-    """The file groups of all layers, and for each layer the number of each of its file groups among them."""
-    partitions = pa.concat_arrays([groups.partitions for groups in of_layers])
-    ids = pa.concat_arrays([groups.ids for groups in of_layers])
-    names = pc.binary_join_element_wise(partitions, ids, "\0").dictionary_encode()
-    numbers = as_numpy(names.indices).astype(np.int64)
-    _, first = np.unique(numbers, return_index=True)
-    positions = pa.array(first)
-    ends = np.cumsum([len(groups) for groups in of_layers])
-    return Groups(partitions.take(positions), ids.take(positions)), np.split(numbers, ends[:-1])
-
-
 def _without_repeats(entries: Entries) -> Entries:
     """Entries of one cluster without those that a later one of the same row and file group repeats."""
     order = np.argsort(entries.hashes, kind="stable")
@@ -294,10 +264,10 @@ class LayeredIndex:
         self._cache_bytes = cache_bytes
         self._cache = BoundedCache[_Cluster](cache_bytes)
         heads = [layer.head for layer in self._layers]
-        self.groups, self._group_numbers = _numbered_groups([head.groups for head in heads])
+        self.groups, self._group_numbers = numbered_groups([head.groups for head in heads])
         """The file groups of all layers, each once."""
-        self._replaced = _Newest([head.changes.replaced for head in heads])
-        self._possible = _Newest([head.changes.possible for head in heads])
+        self._replaced = Newest([head.changes.replaced for head in heads])
+        self._possible = Newest([head.changes.possible for head in heads])
         # for each file group the number of the newest layer that deleted its partition, -1 where none did
         self._deleted_groups = np.full(len(self.groups), -1)
         for number, head in enumerate(heads):

@@ -15,8 +15,9 @@ import lakebed
 from lakebed.errors import CommitConflict, CorruptFile
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_kinds import vector_fold, vector_index
+from lakebed.metadata_kinds.layer_records import BUILD
 from lakebed.metadata_kinds.vector_fold import Locators
-from lakebed.metadata_kinds.vector_store import BUILD, StoredIndex
+from lakebed.metadata_kinds.vector_store import StoredIndex
 from lakebed.metadata_records.records import record_form
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
@@ -45,7 +46,7 @@ SOON = {"hoodie.metadata.compact.max.delta.commits": 5, "hoodie.clean.automatic"
 
 
 def layers(table: lakebed.Table) -> list[str]:
-    return [of for of in stored_index(table).heads if of != BUILD]
+    return [of for of in stored_index(table).layer_heads if of != BUILD]
 
 
 def fold(table: lakebed.Table) -> lakebed.Table:
@@ -87,9 +88,9 @@ def test_a_fold_drops_entries_that_do_not_count() -> None:
     table = indexed_table("cow", properties=SOON)
     for ts in (2, 3, 4):
         table.upsert(vector_rows(range(40), ts=ts))
-    assert sum(head.rows for head in stored_index(table).heads.values()) == 4 * 36
+    assert sum(head.rows for head in stored_index(table).layer_heads.values()) == 4 * 36
     table = fold(table)
-    assert stored_index(table).heads[BUILD].rows == 36
+    assert stored_index(table).layer_heads[BUILD].rows == 36
     check_search(table)
 
 
@@ -144,7 +145,7 @@ def test_many_layers_are_folded_whatever_they_have(most: int, folds: bool, monke
 
 
 def groups(table: lakebed.Table) -> set[str]:
-    return set(stored_index(table).heads[BUILD].groups.ids.to_pylist())
+    return set(stored_index(table).layer_heads[BUILD].groups.ids.to_pylist())
 
 
 @pytest.mark.every_case
@@ -271,7 +272,7 @@ def test_others_write_and_search_while_an_index_is_built_again(kind: str, monkey
     while_it_is_built(monkeypatch, table, write)
     table = lakebed.open(table.uri)
     check_search(table)
-    assert layers(table) == [f"{instants[-1]}+0"]
+    assert layers(table) == [f"{instants[-1]}+0000"]
     assert table.indexes.verify(INDEX).ok
     for instant in instants:
         assert f"{INDEX}: " in index_plan(table, as_of=instant)
