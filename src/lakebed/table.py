@@ -1097,7 +1097,8 @@ class Table:
         """Take back the newest write, with what services did after it. With `dry_run` the result says what would be
         undone, and nothing changes.
 
-        Raises `InvalidOption` if there is no write, if it has a savepoint, or if files that are needed were cleaned.
+        Raises `InvalidOption` if there is no write, if it has a savepoint, or if files that are needed were cleaned;
+        `CommitConflict` if another process takes it back, or writes, at the same time.
 
         >>> _ = t.delete([1], message="by mistake")
         >>> undone = t.undo()

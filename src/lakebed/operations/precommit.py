@@ -47,6 +47,22 @@ class Validation:
     expected: str = ""
 
 
+def kinds_of_validators(settings: ValidationSettings) -> dict[str, Kind]:
+    """The kind of each validator that the options name, by its name. Raises `InvalidOption` for a class that lakebed does
+    not have."""
+    kinds: dict[str, Kind] = {}
+    for name in settings.validators:
+        kind = _KINDS.get(simple_name(name))
+        if kind is None:
+            raise InvalidOption(
+                f"{_OPTION} names {name}, which is no validator of lakebed",
+                hint=f"it has {', '.join(_KINDS)}; other checks look at a stage before its commit (docs/stage.md)",
+                context={"option": _OPTION, "value": name},
+            )
+        kinds[name] = kind
+    return kinds
+
+
 def validations_of(settings: ValidationSettings) -> tuple[Validation, ...]:
     """The queries of the validators that the options name.
 
@@ -59,14 +75,7 @@ def validations_of(settings: ValidationSettings) -> tuple[Validation, ...]:
         "inequality": settings.inequality_queries,
         "single value": settings.single_value_queries,
     }
-    for name in settings.validators:
-        kind = _KINDS.get(simple_name(name))
-        if kind is None:
-            raise InvalidOption(
-                f"{_OPTION} names {name}, which is no validator of lakebed",
-                hint=f"it has {', '.join(_KINDS)}; other checks look at a stage before its commit (docs/stage.md)",
-                context={"option": _OPTION, "value": name},
-            )
+    for name, kind in kinds_of_validators(settings).items():
         option = f"{_OPTION}.{kind.replace(' ', '.')}.sql.queries"
         queries = [query.strip() for query in texts[kind].split(";") if query.strip()]
         if not queries:
