@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import lakebed
+from lakebed.concurrency import process_queue
 from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
-from lakebed.operations.context import WriteContext
 from lakebed.services.undo_newest import undo
+from lakebed.testing import Mutation, crash_at
 
 KINDS = ["cow", "mor"]
 
@@ -104,24 +105,22 @@ def test_the_result_is_for_programs_too(tmp_path: Path) -> None:
     assert done["by"]["rolled_back"] == done["undone"]
 
 
-def raced(
-    table: lakebed.Table, other: Callable[[lakebed.Table], object], *, has_read: bool = True
-) -> Callable[[], WriteContext]:
-    """The context of an undo of a table, after which another process acts before the undo has the lock. `has_read` is
-    whether the undo has read the commits by then, or only their names."""
+def raced_undo(table: lakebed.Table, other: Callable[[lakebed.Table], object]) -> object:
+    """An undo between whose look at the newest write and whose lock another process acts."""
     acted: list[bool] = []
 
-    def renew() -> WriteContext:
-        context = table.opened.context(None, None, "rollback")
-        timeline = context.opened.timeline
-        if has_read:
-            timeline.commits_metadata(timeline.commits)
+    def act(_: Mutation) -> bool:
         if not acted:
             acted.append(True)
+            queues = dict(process_queue._queues)
+            process_queue._queues.clear()  # this thread waits for the lock, and acts as another process
             other(lakebed.open(table.uri))
-        return context
+            process_queue._queues.update(queues)
+        return False
 
-    return renew
+    with crash_at(act):
+        opened = lakebed.open(table.uri)
+    return opened.undo()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -135,7 +134,7 @@ def test_the_undo_that_comes_second_says_that_another_took_the_write_back(
     if serves:
         table.maintenance.compact() if kind == "mor" else table.maintenance.cluster()
     with pytest.raises(CommitConflict, match=f"the write {written.instant} was taken back by another undo") as caught:
-        undo(raced(table, lakebed.Table.undo))
+        raced_undo(table, lakebed.Table.undo)
     assert caught.value.kind is ConflictKind.TAKEN_BACK
     assert rows_of(lakebed.open(table.uri)) == before
 
@@ -144,8 +143,10 @@ def test_an_undo_that_has_not_read_the_write_yet_says_so_too(tmp_path: Path) -> 
     table = written_table(tmp_path, "cow")
     before = rows_of(table)
     table.upsert({"id": [2, 3], "n": [2, 2]})
+    context = table.opened.context(None, None, "rollback")  # with the timeline as it is now
+    lakebed.open(table.uri).undo()
     with pytest.raises(CommitConflict, match=r"a commit \(.*\) was taken back by another undo"):
-        undo(raced(table, lakebed.Table.undo, has_read=False))
+        undo(lambda: context)
     assert rows_of(lakebed.open(table.uri)) == before
 
 
@@ -156,5 +157,5 @@ def test_a_write_that_comes_between_is_not_taken_back(tmp_path: Path, serves: bo
     if serves:
         table.maintenance.cluster()
     with pytest.raises(CommitConflict, match="another writer committed"):
-        undo(raced(table, lambda other: other.upsert({"id": [4], "n": [4]})))
+        raced_undo(table, lambda other: other.upsert({"id": [4], "n": [4]}))
     assert rows_of(lakebed.open(table.uri)) == {1: 1, 2: 2, 3: 2, 4: 4}
