@@ -10,7 +10,13 @@ from typing import Any
 from lakebed.concurrency.providers import writers_lock
 from lakebed.config.option_table import Option, canonical, nearest, parse_value
 from lakebed.config.option_table import options as known_options
-from lakebed.config.options import one_option, resolve_options, service_properties, service_settings, with_table_settings
+from lakebed.config.options import (
+    one_option,
+    resolve_options,
+    service_properties,
+    service_settings,
+    with_table_settings,
+)
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata_upkeep.maintain import METADATA_OPTION

@@ -120,7 +120,9 @@ def test_a_stage_that_a_restore_removed_says_so(tmp_path: Path) -> None:
         (instant,) = pending(t)
         restored = lakebed.open(t.uri).restore(first)
         assert instant in [rolled.time for rolled in restored.rolled_back]
-        with pytest.raises(CommitConflict, match=rf"a restore of the table \({restored.instant}\) removed instant {instant}"):
+        with pytest.raises(
+            CommitConflict, match=rf"a restore of the table \({restored.instant}\) removed instant {instant}"
+        ):
             staged.commit()
     assert sorted(t.scan().to_arrow()["id"].to_pylist()) == [1, 2]
     assert leftovers(t.uri) == []

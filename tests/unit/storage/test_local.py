@@ -366,5 +366,7 @@ def test_a_folder_is_not_made_where_a_file_is(tmp_path: Path) -> None:
 
 
 def test_a_place_that_takes_no_folder_is_named() -> None:
-    with pytest.raises(StorageError, match=r"cannot make the folder file:///proc/none/t/\.hoodie: no folder can be made"):
+    with pytest.raises(
+        StorageError, match=r"cannot make the folder file:///proc/none/t/\.hoodie: no folder can be made"
+    ):
         LocalStorage("/proc/none/t").make_folder(".hoodie")
