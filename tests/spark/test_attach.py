@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import InvalidOption, LakebedError, TableExists, UnsupportedFeature
 
 ORDERS = pa.table({"id": [1, 2, 3], "who": [7, 8, 7]})
 COUNTS = ["num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows"]
@@ -541,3 +541,42 @@ def test_streams_write_to_names_and_create_tables(spark: Any, warehouse: lakebed
     with pytest.raises(InvalidOption, match="format is 'json'"):
         stream_of(spark, tmp_path).format("json").toTable("sales.orders")
     assert warehouse.list() == ["sales.orders", "sales.stream"]
+
+
+def test_tables_of_the_warehouse_are_cloned(spark: Any, warehouse: lakebed.Warehouse) -> None:
+    copied = spark.sql("CREATE TABLE sales.copied DEEP CLONE sales.orders")
+    assert (copied.columns, copied.collect()) == ([], [])
+    warehouse.load("sales.items", ORDERS, key="id", index="simple", progress=False)
+    spark.sql("CREATE TABLE sales.seen SHALLOW CLONE sales.items")
+    assert [saved.name for saved in warehouse.open("sales.items").savepoints] == [
+        f"clone file://{warehouse.open('sales.seen').uri}"
+    ]
+    spark.sql("UPDATE sales.seen SET who = 70 WHERE id = 1")
+    spark.sql("DELETE FROM sales.orders WHERE id = 2")
+    assert rows_of(spark.sql("SELECT id, who FROM sales.seen")) == [(1, 70), (2, 8), (3, 7)]
+    assert rows_of(spark.sql("SELECT id, who FROM sales.copied")) == [(1, 7), (2, 8), (3, 7)]
+    assert (stored(warehouse, "sales.items"), stored(warehouse, "sales.orders")) == (
+        [(1, 7), (2, 8), (3, 7)],
+        [(1, 7), (3, 7)],
+    )
+
+
+def test_a_clone_that_cannot_be_made_on_a_session_leaves_nothing(spark: Any, warehouse: lakebed.Warehouse) -> None:
+    warehouse.load("sales.items", ORDERS, key="id", index="simple", progress=False)
+    spark.sql("CREATE TABLE sales.seen SHALLOW CLONE sales.items")
+    names = warehouse.list()
+    with pytest.raises(TableExists):
+        spark.sql("CREATE TABLE sales.seen DEEP CLONE sales.orders")
+    assert spark.sql("CREATE TABLE IF NOT EXISTS sales.seen DEEP CLONE sales.orders").collect() == []
+    with pytest.raises(UnsupportedFeature, match="files of yet another table"):
+        spark.sql("CREATE TABLE sales.again SHALLOW CLONE sales.seen")
+    for wrong in ("sales.none", "sales.items VERSION AS OF 1", "sales.items LOCATION '/tmp/elsewhere'"):
+        with pytest.raises(LakebedError):
+            spark.sql(f"CREATE TABLE sales.again DEEP CLONE {wrong}")
+    spark.range(3).createOrReplaceTempView("of_spark")
+    with pytest.raises(Exception, match=r"(?i)clone"):
+        spark.sql("CREATE TABLE sales.again DEEP CLONE of_spark")
+    assert warehouse.list() == names
+    assert stored(warehouse, "sales.seen") == [(1, 7), (2, 8), (3, 7)]
+    spark.sql("CREATE TABLE sales.again DEEP CLONE sales.seen")
+    assert stored(warehouse, "sales.again") == [(1, 7), (2, 8), (3, 7)]

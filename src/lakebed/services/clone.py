@@ -101,7 +101,7 @@ def check_shallow(view: Snapshot) -> None:
 def _refused(config: TableConfig, why: str, feature: str, hint: str = "take") -> UnsupportedFeature:
     return UnsupportedFeature(
         f"table {config.name!r} cannot be cloned without a copy of its rows: {why}",
-        hint=f"{hint} deep=True, which writes the rows again",
+        hint=f"{hint} deep=True (in SQL DEEP CLONE), which writes the rows again",
         context={"feature": f"shallow clone: {feature}", "table": config.name},
     )
 
