@@ -45,6 +45,7 @@ T = TypeVar("T")
 
 # The name in Spark's error, each part of it in backquotes.
 _RELATION = re.compile(r"table or view (`[^`]+`(?:\.`[^`]+`)*)")
+_CLONED = re.compile(r"near .(?:SHALLOW|DEEP)\b.*\bCLONE\s+([\w.`]+)", re.DOTALL | re.IGNORECASE)
 _ATTRIBUTE = "_lakebed_attachment"
 _MISSING: Any = object()
 _COUNTS = pa.schema(
@@ -124,7 +125,9 @@ class Attachment:
     def note_names(self, error: Exception) -> None:
         """Add to an error of Spark about a name that it does not find the names of the warehouse that are similar. It
         stays Spark's error, with its class and its message."""
-        match = _RELATION.search(str(error)) if "TABLE_OR_VIEW_NOT_FOUND" in str(error) else None
+        text = str(error)
+        # Spark has no CLONE, and names that word where the table to clone is none of the warehouse
+        match = _RELATION.search(text) if "TABLE_OR_VIEW_NOT_FOUND" in text else _CLONED.search(text)
         if match is None:
             return
         name = match.group(1).replace("`", "")
