@@ -52,8 +52,8 @@ class Validation:
 
 
 def kinds_of_validators(settings: ValidationSettings) -> dict[str, Kind]:
-    """The kind of each validator that the options name, by its name. Raises `InvalidOption` for a class that lakebed does
-    not have."""
+    """The kind of each validator that the options name, by its name. Raises `InvalidOption` for a class that lakebed
+    does not have."""
     kinds: dict[str, Kind] = {}
     for name in settings.validators:
         kind = _KINDS.get(simple_name(name))

@@ -87,7 +87,11 @@ WRONG: list[tuple[str, type[LakebedError], str]] = [
     ("CREATE TABLE c {kind} CLONE nothing LOCATION '{place}/c'", InvalidOption, "'nothing', which is no table"),
     ("CREATE TABLE c {kind} CLONE rows LOCATION '{place}/c'", InvalidOption, "'rows', which is no table"),
     ("CREATE TABLE c {kind} CLONE (SELECT 1) LOCATION '{place}/c'", InvalidOption, "name of a table is missing"),
-    ("CREATE TABLE c {kind} CLONE t VERSION AS OF 1 LOCATION '{place}/c'", InvalidOption, "rows that the table has now"),
+    (
+        "CREATE TABLE c {kind} CLONE t VERSION AS OF 1 LOCATION '{place}/c'",
+        InvalidOption,
+        "rows that the table has",
+    ),
     ("CREATE OR REPLACE TABLE c {kind} CLONE t LOCATION '{place}/c'", InvalidOption, "OR REPLACE is not possible"),
     ("CREATE TABLE c {kind} CLONE t", InvalidOption, "nothing says where it is to be"),
     ("CREATE TABLE c {kind} CLONE t LOCATION '{place}/t/c'", InvalidOption, "need folders of their own"),
