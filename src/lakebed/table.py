@@ -466,10 +466,9 @@ class Table:
         """
         from lakebed.operations.delete import Where
         from lakebed.operations.merge import merge
-        from lakebed.operations.merge_statement import ClauseText, MergeStatement
+        from lakebed.operations.merge_statement import update_statement
 
-        clause = ClauseText("not_matched_by_source", "update", where, set, of_update=True)
-        statement = MergeStatement().with_clause(clause)
+        statement = update_statement(set, where)
         rows = Where("true" if where is None else where)
         noted = self.opened.noted(options, message, metadata, "update")
         return self.opened.merge(lambda context, _: merge(context, None, statement), rows, noted, retries, once)

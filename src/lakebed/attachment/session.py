@@ -33,7 +33,7 @@ from lakebed.secrets import without_users
 from lakebed.statements.run import named_reference, run
 from lakebed.statements.sources import Sources
 from lakebed.statements.spark_views import drop_views, refresh_views
-from lakebed.wording import Printed
+from lakebed.wording import Lines, Printed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -274,11 +274,14 @@ def _table_exists(spark: SparkSession, original: Callable[..., bool]) -> Callabl
 
 def frame_of(result: Any, spark: SparkSession) -> DataFrame:
     """The result of a statement as a DataFrame: the rows of a query as they are, a row of counts for a statement that
-    changes rows, a row with the text of the result for a service, and no columns for any other, as Spark has it."""
+    changes rows, a row with its plan for an EXPLAIN of such a statement, a row with the text of the result for a
+    service, and no columns for any other, as Spark has it."""
     if session_of(result) is not None:
         return result
     if isinstance(result, WriteResult):
         return spark.createDataFrame(counts_of(result))
+    if isinstance(result, Lines):
+        return spark.createDataFrame(pa.table({"plan": pa.array([str(result)], pa.string())}))
     if isinstance(result, Printed):
         return spark.createDataFrame(pa.table({"result": pa.array([str(result)], pa.string())}))
     return spark.range(0).select()

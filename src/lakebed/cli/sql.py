@@ -28,7 +28,7 @@ from lakebed.cli.output import (
     working,
 )
 from lakebed.cli.rows import Message, Metadata
-from lakebed.wording import Printed, count_text
+from lakebed.wording import Lines, Printed, count_text
 
 
 def sql(
@@ -78,6 +78,9 @@ def sql(
                 show_facts({"other_files": result}, output)
             else:
                 show_dropped("the table is dropped", result)
+            return
+        if isinstance(result, Lines):
+            show_facts({"plan": str(result)}, output) if output.is_for_programs else typer.echo(result)
             return
         from lakebed.table_views import View
 
