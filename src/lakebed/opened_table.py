@@ -133,8 +133,8 @@ class OpenedTable:
                 outcome.rows, outcome.files, outcome.size = result.rows, len(result.files), result.bytes
         return result
 
+    @staticmethod
     def noted(
-        self,
         options: Mapping[str, Any] | None,
         message: str | None,
         metadata: Mapping[str, Any] | None,
@@ -164,12 +164,10 @@ class OpenedTable:
         retries: int | None,
         once: Once | None,
     ) -> MergeResult:
-        """Run the write of a merge with the note around it, and return its result. The result of a skipped merge has no
-        counts."""
+        """Run the write of a merge, and return its result. The result of a skipped merge has no counts."""
         from lakebed.operations.merge import MergeResult
 
-        noted = self.noted(options, None, None, "merge")
-        result = self.write(verb, source, noted, "upsert", retries, once=once)
+        result = self.write(verb, source, options, "upsert", retries, once=once)
         if result.skipped:
             return MergeResult(result.instant, result.checkpoint, "merge", skipped=True)
         assert isinstance(result, MergeResult)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebed.config.arguments import public_methods_check_arguments
 from lakebed.errors import MissingAttribute
-from lakebed.opened_table import noting
+from lakebed.opened_table import OpenedTable
 from lakebed.operations.context import WriteContext
 from lakebed.operations.merge import MergeResult, explain_merge, merge
 from lakebed.operations.merge_statement import Action, ClauseText, MergeStatement, When
@@ -100,10 +99,10 @@ class Merge:
         `InvalidRecord` for a null key to insert and for a key to insert that is stored, `UnsupportedFeature` for an
         update of a key field. Nothing is written then.
         """
-        with noting(message, metadata) if message is not None or metadata else nullcontext():
-            return self._run(
-                lambda context, source: merge(context, source, self._statement), self._source, options, retries, once
-            )
+        noted = OpenedTable.noted(options, message, metadata, "merge")
+        return self._run(
+            lambda context, source: merge(context, source, self._statement), self._source, noted, retries, once
+        )
 
     def _with(
         self, when: When, action: Action, condition: str | None, values: Values = "all", left: Sequence[str] = ()

@@ -15,9 +15,8 @@ from lakebed.format.parquet_encodings import encodings_of
 from lakebed.handles.file_writer import FileFormat, FileWriter, write_partition_metadata
 from lakebed.handles.stored_rows import of_commit, put_file, texts_with_dictionary
 from lakebed.model import Action, FileSlice
-from lakebed.operations.context import WriteContext, table_schema
+from lakebed.operations.context import WriteContext, file_format, table_schema
 from lakebed.operations.result import StageTimes, WriteResult
-from lakebed.operations.write import format_with_changes
 from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.progress import progress
 from lakebed.slices.reader import SliceReader
@@ -114,7 +113,9 @@ def copy_files(context: WriteContext, view: Snapshot) -> WriteResult:
         tx.inflight()
         times.mark("begin")
         schema = table_schema(context, tx.snapshot, view.schema)
-        copier = FileCopier(context, view.reader, format_with_changes(context, tx.snapshot, schema), tx.instant)
+        copier = FileCopier(
+            context, view.reader, file_format(context, tx.snapshot, schema, key_changes=True), tx.instant
+        )
         statuses = _copied(copier, view.file_slices())
         times.mark("write")
         tx.plain_keys = context.watched_keys(schema.data)

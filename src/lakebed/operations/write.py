@@ -5,7 +5,7 @@ tasks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -16,14 +16,12 @@ from lakebed.expressions.key_text import SingleKey
 from lakebed.handles.append import AppendHandle
 from lakebed.handles.base import GroupJob, HandleType, Targets
 from lakebed.handles.create import CreateHandle
-from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.group_writer import GroupWriter
 from lakebed.handles.matched import KeyedClauses
 from lakebed.index.base import key_hash_of
 from lakebed.merge.incoming import Intake
 from lakebed.merge.row_checks import RowChecks
 from lakebed.merge.row_merge import OnMatch
-from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import IS_DELETED_COLUMN, MEMBER, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.context import TableSchema, WriteContext, file_format
 from lakebed.operations.growth import Growth
@@ -104,15 +102,6 @@ class RowMatch:
         return self.on_match != "none"
 
 
-def format_with_changes(context: WriteContext, snapshot: Snapshot, schema: TableSchema) -> FileFormat:
-    """The format of files of which the key changes are collected, if indexes of the table need them."""
-    format_ = file_format(context, snapshot, schema)
-    if not snapshot.config.key_indexes:
-        return format_
-    indexes = KeyIndexes.of(snapshot.storage, snapshot.config)
-    return replace(format_, change_fields=indexes.fields if indexes else None)
-
-
 @dataclass(frozen=True)
 class Write:
     """One write in progress, with the data that its steps share. `snapshot` is the table as it was when the write
@@ -139,7 +128,7 @@ class Write:
     def group_job(self) -> GroupJob:
         """The common data of the file groups of this write, ready to be sent to tasks."""
         context, settings = self.context, self.context.settings
-        format_ = format_with_changes(context, self.snapshot, self.schema)
+        format_ = file_format(context, self.snapshot, self.schema, key_changes=True)
         generated = context.makes_keys and not self.match.deletes
         new_values: Mapping[str, pa.Scalar] = {}
         if settings.partial and (context.config.defaults or context.config.generated):

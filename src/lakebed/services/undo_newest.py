@@ -61,7 +61,7 @@ def undo(renew: Callable[[], WriteContext], *, dry_run: bool = False) -> UndoRes
         newest = _newest_write(timeline)
         body = timeline.commit_metadata(newest)
     except MISSING as error:  # a body that was there when the timeline was listed
-        raise _is_gone(f"a commit ({path_of(error)})", {"path": path_of(error)}) from error
+        raise _lost_race(f"a commit ({path_of(error)})", {"path": path_of(error)}) from error
     by = _taken_back(context, renew, newest, dry_run=dry_run)
     operation = operation_of(body.operation, body.extra)
     return UndoResult(newest.time, operation, **body.row_counts, message=body.extra.get(MESSAGE), by=by)
@@ -102,7 +102,7 @@ def _taken_back(
 def _check_newest(newest: Instant, timeline: Timeline) -> None:
     """Raise `CommitConflict` if the write is not the newest one of this timeline, which was read under the lock."""
     if not timeline.is_completed_or_archived(newest.time):
-        raise _is_gone(f"the write {newest.time}", {"instant": newest.time})
+        raise _lost_race(f"the write {newest.time}", {"instant": newest.time})
     later = _newest_write(timeline)
     if later.time != newest.time:
         raise CommitConflict(
@@ -113,7 +113,7 @@ def _check_newest(newest: Instant, timeline: Timeline) -> None:
         )
 
 
-def _is_gone(subject: str, context: dict[str, str]) -> CommitConflict:
+def _lost_race(subject: str, context: dict[str, str]) -> CommitConflict:
     return CommitConflict(
         f"{subject} was taken back by another undo, rollback or restore meanwhile",
         hint="This undo took nothing back; t.undo() again takes back the write that is the newest now.",
