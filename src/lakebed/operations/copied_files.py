@@ -19,6 +19,7 @@ from lakebed.operations.context import WriteContext, file_format, table_schema
 from lakebed.operations.result import StageTimes, WriteResult
 from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.progress import progress
+from lakebed.read.reopening import MISSING
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.parallel import parallel_map
@@ -28,6 +29,10 @@ OPERATION = "BULK_INSERT"
 _WRITERS = 4
 # Indexes that find keys by the files that there are, wherever these came from.
 FILE_INDEXES = frozenset(("simple", "bloom", "global_simple", "global_bloom", "bucket"))
+
+
+class SourceChanged(Exception):
+    """A file of the view was deleted by a cleaning before it was copied. Nothing of the copy is visible."""
 
 
 def follows_files(view: Snapshot) -> bool:
@@ -100,7 +105,7 @@ class FileCopier:
 
 def copy_files(context: WriteContext, view: Snapshot) -> WriteResult:
     """Commit the rows of the view of another table to a table without commits, and return the result. All of them are
-    rows of this commit."""
+    rows of this commit. Raises `SourceChanged` if a file of the view is not there any more."""
     times = StageTimes()
     action = Action.DELTACOMMIT if context.config.table_type == "mor" else Action.COMMIT
     planned = context.opened.index_settings
@@ -133,5 +138,8 @@ def _copied(copier: FileCopier, slices: Sequence[FileSlice]) -> list[WriteStatus
             advance(1)
             return status
 
-        written = parallel_map(copy, range(len(slices)), _WRITERS)
+        try:
+            written = parallel_map(copy, range(len(slices)), _WRITERS)
+        except MISSING as error:
+            raise SourceChanged from error
     return [status for status in written if status is not None]

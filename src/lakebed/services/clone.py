@@ -28,7 +28,7 @@ from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import RECORD_KEY
 from lakebed.operations.bootstrap import SkeletonWriter, bootstrap
 from lakebed.operations.context import WriteContext, incoming_schema
-from lakebed.operations.copied_files import can_copy_files, copy_files, follows_files
+from lakebed.operations.copied_files import SourceChanged, can_copy_files, copy_files, follows_files
 from lakebed.operations.create import name_of
 from lakebed.operations.foreign_files import refuse_foreign_files
 from lakebed.operations.hudi_job import write_context
@@ -38,7 +38,6 @@ from lakebed.operations.upsert import bulk_insert
 from lakebed.progress import display
 from lakebed.properties.file import PROPERTIES_PATH, create_table, table_checksum
 from lakebed.properties.table_config import TABLE_ID, TableConfig
-from lakebed.read.reopening import MISSING
 from lakebed.read.scan import Scan
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.logical_types import is_vector
@@ -179,7 +178,7 @@ def copied_clone(context: WriteContext, target: Storage, rows: Scan, *, progress
         engine, written = context.engine, write_context(target, config, context.engine, context.options)
         with display(enabled=progress):
             if can_copy_files(context, context.opened):
-                with suppress(*MISSING):  # a cleaning deleted a file meanwhile: a read opens the table again
+                with suppress(SourceChanged):  # a read opens the table again
                     return copy_files(replace(written, judges=False), context.opened)
         data = rows.to_spark() if engine.is_distributed else rows.to_reader()
         with display(enabled=progress):

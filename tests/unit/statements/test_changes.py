@@ -367,7 +367,7 @@ def test_a_statement_notes_its_message_and_metadata(tmp_path: Path) -> None:
         *((None, None), ("a rename", '{"ticket": "OPS-7"}'), ("gone", None), (None, None)),
         ("joined", '{"ticket": "OPS-8"}'),
     ]
-    assert table.versions[-1].operation == "merge"
+    assert [version.operation for version in table.versions] == ["upsert", "update", "delete", "insert", "merge"]
     for wrong in ({"message": 7}, {"metadata": "ticket"}):
         with pytest.raises(InvalidOption, match="not"):
             lakebed.sql("delete from t", {"t": table}, **wrong)
