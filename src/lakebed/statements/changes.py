@@ -19,7 +19,12 @@ from lakebed.filters.pairs import PairReader, Side
 from lakebed.filters.sql import outside_parentheses
 from lakebed.filters.text import quote_name, spark_literal
 from lakebed.operations.column_values import default_values, is_default
+from lakebed.operations.context import WriteContext
+from lakebed.operations.delete import Where
+from lakebed.operations.merge import explain_merge
+from lakebed.operations.merge_statement import update_statement
 from lakebed.operations.result import WriteResult
+from lakebed.operations.upsert import explain_insert
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.assignment import check_fits, in_column
 from lakebed.schema.column_names import in_any_case
@@ -35,7 +40,6 @@ from lakebed.statements.inserts import (
     replace_where,
 )
 from lakebed.statements.parts import Cursor, Parts, QueryText
-from lakebed.statements.plans import plan_of_delete, plan_of_insert, plan_of_update
 from lakebed.statements.sources import Sources
 from lakebed.statements.statement import Reference, Statement
 from lakebed.table import Table
@@ -139,7 +143,7 @@ class _Change(Parts):
         if at < self.stop:
             start = self.expect(at, "WHERE")
             where = _PlainNames(table.schema, alias).condition(self._rest(start, "condition"))
-        return plan_of_delete(table, where) if self.explains else table.delete(where=where)
+        return _plan_of_delete(table, where) if self.explains else table.delete(where=where)
 
     def _aliased(self, at: int) -> tuple[Reference, int, str]:
         """The table that is named at a token, the position after it and its alias, and the alias."""
@@ -166,7 +170,10 @@ class _Change(Parts):
         self._check_once(at, [name for name, _ in assignments])
         values = {name: plain.value(text) for name, text in assignments}
         condition = None if where is None else plain.condition(self._rest(where + 1, "condition"))
-        return plan_of_update(table, values, condition) if self.explains else table.update(values, where=condition)
+        if not self.explains:
+            return table.update(values, where=condition)
+        plan, rows = update_statement(values, condition), Where("true" if condition is None else condition)
+        return table.opened.plan_merge(lambda context: explain_merge(context, None, plan), rows, None)
 
     def _assignments(self, start: int, stop: int) -> Iterator[tuple[str, str]]:
         """The columns and the texts of `a = ..., b = ...`."""
@@ -215,8 +222,11 @@ class _Change(Parts):
         if replaces:
             condition = self.text(at + 2, start, "the condition")
             return replace_where(table, rows, _PlainNames(table.schema, reference.short_name).condition(condition))
+        if self.explains:
+            plan = table.opened.plan_merge(lambda context: explain_insert(context, rows), rows, None)
+            return Lines(f"insert into table {table.name!r}\n{_indented(plan)}")
         if not is_overwrite:
-            return plan_of_insert(table, rows) if self.explains else table.insert(rows)
+            return table.insert(rows)
         paths = overwritten_paths(table, constants) if constants else []
         return table.insert_overwrite(rows, options={STATIC_PATHS: ",".join(paths)} if paths else None)
 
@@ -471,3 +481,19 @@ _FORMS = {
     "INSERT": "write INSERT INTO t [PARTITION (column = value)] (columns) VALUES (values), or a query;"
     " INSERT OVERWRITE t [PARTITION (column = value)] SELECT ...; INSERT INTO t REPLACE WHERE condition SELECT ...",
 }
+
+
+def _plan_of_delete(table: Table, where: str) -> Lines:
+    """The plan of `table.delete(where=...)`: the files in which it looks for rows, and the engine that deletes them."""
+
+    def plan(context: WriteContext) -> Lines:
+        read = _indented(table.scan(where=where).explain())
+        return Lines(
+            f"delete from table {table.name!r}, rows with {where}\n  engine      {context.engine.name}\n{read}"
+        )
+
+    return table.opened.plan_merge(plan, Where(where), None)
+
+
+def _indented(plan: object) -> str:
+    return "\n".join(f"  {line}" for line in str(plan).splitlines())
