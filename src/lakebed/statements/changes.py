@@ -213,7 +213,7 @@ class _Change(Parts):
         if self.explains and (replaces or is_overwrite):
             raise UnsupportedFeature(
                 f"there is no plan of an INSERT that replaces rows of table {table.name!r}",
-                hint="t.insert_overwrite, or the statement in a stage, shows what it does: with t.stage() as staged",
+                hint="Run it in a stage and look at its rows before the commit (docs/stage.md), or on a clone of the table.",
                 context={"feature": "EXPLAIN INSERT OVERWRITE"},
             )
         query = self.query(start, self.stop, self._defaults(start, table, names or ()))
