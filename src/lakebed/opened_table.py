@@ -133,8 +133,8 @@ class OpenedTable:
                 outcome.rows, outcome.files, outcome.size = result.rows, len(result.files), result.bytes
         return result
 
+    @staticmethod
     def noted(
-        self,
         options: Mapping[str, Any] | None,
         message: str | None,
         metadata: Mapping[str, Any] | None,

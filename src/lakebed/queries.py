@@ -54,8 +54,9 @@ def sql(
     Their conditions and values are Spark's SQL, with and without a session. CREATE, DROP, TRUNCATE and ALTER TABLE,
     CREATE and DROP INDEX, OPTIMIZE, VACUUM, RESTORE and CALL with Hudi's procedures return the table or the result of
     its method; SHOW INDEXES, SHOW PARTITIONS, DESCRIBE HISTORY, DESCRIBE EXTENDED and the procedures that show
-    something return rows, and so do SHOW TABLES and SHOW DATABASES of a warehouse. With a session every statement about
-    another table is Spark's. `message` and `metadata` are noted with the commits of the statement.
+    something return rows, and so do SHOW TABLES and SHOW DATABASES of a warehouse. EXPLAIN of a statement that changes
+    rows returns its plan as text, and nothing is written. With a session every statement about another table is
+    Spark's. `message` and `metadata` are noted with the commits of the statement.
 
     Raises `InvalidOption` for a text that is no such statement or more than one, `UnsupportedFeature` where DuckDB is
     not installed, `TableNotFound` for a URI without a table.

@@ -468,10 +468,9 @@ class Table:
         """
         from lakebed.operations.delete import Where
         from lakebed.operations.merge import merge
-        from lakebed.operations.merge_statement import ClauseText, MergeStatement
+        from lakebed.operations.merge_statement import update_statement
 
-        clause = ClauseText("not_matched_by_source", "update", where, set, of_update=True)
-        statement = MergeStatement().with_clause(clause)
+        statement = update_statement(set, where)
         rows = Where("true" if where is None else where)
         noted = self.opened.noted(options, message, metadata, "update")
         return self.opened.merge(lambda context, _: merge(context, None, statement), rows, noted, retries, once)
@@ -1113,7 +1112,8 @@ class Table:
         """Take back the newest write, with what services did after it. With `dry_run` the result says what would be
         undone, and nothing changes.
 
-        Raises `InvalidOption` if there is no write, if it has a savepoint, or if files that are needed were cleaned.
+        Raises `InvalidOption` if there is no write, if it has a savepoint, or if files that are needed were cleaned;
+        `CommitConflict` if another process takes it back, or writes, at the same time.
 
         >>> _ = t.delete([1], message="by mistake")
         >>> undone = t.undo()

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebed.config.arguments import public_methods_check_arguments
-from lakebed.config.commit_notes import with_note
 from lakebed.errors import MissingAttribute
+from lakebed.opened_table import OpenedTable
 from lakebed.operations.context import WriteContext
 from lakebed.operations.merge import MergeResult, explain_merge, merge
 from lakebed.operations.merge_statement import Action, ClauseText, MergeStatement, When
@@ -99,7 +99,7 @@ class Merge:
         `InvalidRecord` for a null key to insert and for a key to insert that is stored, `UnsupportedFeature` for an
         update of a key field. Nothing is written then.
         """
-        noted = with_note(options or {}, message, metadata, "merge")
+        noted = OpenedTable.noted(options, message, metadata, "merge")
         return self._run(
             lambda context, source: merge(context, source, self._statement), self._source, noted, retries, once
         )

@@ -186,6 +186,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "inputs.other_tables": "_READERS",
         "format.bootstrap": "_OPEN_INDEXES",
         "operations.bootstrap": "_WRITERS",
+        "operations.copied_files": "_WRITERS",
         "spark_sink.options": "_STREAM_RETRIES",
         "spark_sink.staging": "_RETAINED_SECONDS",
         "progress": "DELAY_SECONDS",

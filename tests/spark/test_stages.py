@@ -66,3 +66,32 @@ def test_queries_of_validators_are_of_spark_where_there_is_a_session(spark: Any,
         table.upsert(frame(spark, 44, 45), options={**options, **ON_SPARK, f"{OPTION}.equality.sql.queries": "selec"})
     assert (table.count(), leftovers(table.uri)) == (45, [])
     assert not [one.name for one in spark.catalog.listTables() if one.name.startswith("lakebed_")]
+
+
+def test_recorded_queries_read_the_table_alone_and_write_nothing(
+    spark: Any, table: lakebed.Table, tmp_path: Path
+) -> None:
+    secret, written = tmp_path / "secret", tmp_path / "written"
+    spark.range(3).write.csv(str(secret))
+    spark.range(3).createOrReplaceTempView("of_the_session")
+    queries = (
+        f"insert overwrite directory '{written}' using csv select * from <TABLE_NAME>",
+        f"create table kept using csv location '{written}' as select 1",
+        f"select count(*) from csv.`{secret}`",
+        "select count(*) from of_the_session",
+        f"select count(*) from <TABLE_NAME> -- \\\n/*\n, csv.`{secret}` -- \\\n*/",
+        f"select transform(id) using 'touch {written}' as (x string) from <TABLE_NAME>",
+        f"select java_method('java.nio.file.Files', 'exists', '{secret}') from <TABLE_NAME>",
+    )
+    for query in queries:
+        single = {OPTION: "SqlQuerySingleResultPreCommitValidator", f"{OPTION}.single.value.sql.queries": f"{query}#1"}
+        equality = {OPTION: "SqlQueryEqualityPreCommitValidator", f"{OPTION}.equality.sql.queries": query}
+        for options in (single, equality):
+            with pytest.raises(InvalidOption, match="cannot be run: it "):
+                table.upsert(frame(spark, 40, 45), options={**options, **ON_SPARK})
+    for condition in (f"count(*) > (select count(*) from csv.`{secret}`)", "count(*) > 1) from of_the_session -- "):
+        with pytest.raises(InvalidOption, match=r"cannot be evaluated|no SQL condition"):
+            table.checks.add("reads", condition, on="table")
+    assert not written.exists()
+    assert not spark.catalog.tableExists("kept")
+    assert (table.count(), leftovers(table.uri), len(table.checks)) == (40, [], 0)

@@ -231,6 +231,8 @@ def is_json_value(expected: Any, value: Any, kind: pa.DataType, *, texts: bool) 
             for name, item in expected.items()
         )
     if isinstance(expected, str):
+        if pt.is_date(kind):
+            return value.isoformat() == expected
         return value == expected if pt.is_string(kind) else pt.is_timestamp(kind) and _is_time(expected, value, kind)
     if pt.is_string(kind):
         written = expected.text if isinstance(expected, Fraction) else json.dumps(expected)

@@ -172,6 +172,13 @@ def test_a_limit_beyond_all_numbers_of_arrow_gives_all_rows() -> None:
     assert sorted(new_table().scan().head(1 << 70)["id"].to_pylist()) == [1, 2]
 
 
+def test_a_negative_number_of_rows_is_refused_by_the_method_that_was_called() -> None:
+    table = new_table()
+    for method, named in ((table.head, "head"), (table.scan().head, "head"), (table.scan().limit, "limit")):
+        with pytest.raises(InvalidOption, match=rf"^{named}\(\) takes a whole number of at least 0 as rows, not -1"):
+            method(-1)
+
+
 VIEWS: list[tuple[str, type]] = [
     *(("indexes", IndexesView), ("savepoints", SavepointsView)),
     *(("catalogs", CatalogsView), ("maintenance", MaintenanceView)),

@@ -33,7 +33,7 @@ from lakebed.secrets import without_users
 from lakebed.statements.run import named_reference, run
 from lakebed.statements.sources import Sources
 from lakebed.statements.spark_views import drop_views, refresh_views
-from lakebed.wording import Printed
+from lakebed.wording import Lines, Printed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,6 +45,7 @@ T = TypeVar("T")
 
 # The name in Spark's error, each part of it in backquotes.
 _RELATION = re.compile(r"table or view (`[^`]+`(?:\.`[^`]+`)*)")
+_CLONED = re.compile(r"near .(?:SHALLOW|DEEP)\b.*\bCLONE\s+([\w.`]+)", re.DOTALL | re.IGNORECASE)
 _ATTRIBUTE = "_lakebed_attachment"
 _MISSING: Any = object()
 _COUNTS = pa.schema(
@@ -124,7 +125,9 @@ class Attachment:
     def note_names(self, error: Exception) -> None:
         """Add to an error of Spark about a name that it does not find the names of the warehouse that are similar. It
         stays Spark's error, with its class and its message."""
-        match = _RELATION.search(str(error)) if "TABLE_OR_VIEW_NOT_FOUND" in str(error) else None
+        text = str(error)
+        # Spark has no CLONE, and names that word where the table to clone is none of the warehouse
+        match = _RELATION.search(text) if "TABLE_OR_VIEW_NOT_FOUND" in text else _CLONED.search(text)
         if match is None:
             return
         name = match.group(1).replace("`", "")
@@ -271,11 +274,14 @@ def _table_exists(spark: SparkSession, original: Callable[..., bool]) -> Callabl
 
 def frame_of(result: Any, spark: SparkSession) -> DataFrame:
     """The result of a statement as a DataFrame: the rows of a query as they are, a row of counts for a statement that
-    changes rows, a row with the text of the result for a service, and no columns for any other, as Spark has it."""
+    changes rows, a row with its plan for an EXPLAIN of such a statement, a row with the text of the result for a
+    service, and no columns for any other, as Spark has it."""
     if session_of(result) is not None:
         return result
     if isinstance(result, WriteResult):
         return spark.createDataFrame(counts_of(result))
+    if isinstance(result, Lines):
+        return spark.createDataFrame(pa.table({"plan": pa.array([str(result)], pa.string())}))
     if isinstance(result, Printed):
         return spark.createDataFrame(pa.table({"result": pa.array([str(result)], pa.string())}))
     return spark.range(0).select()

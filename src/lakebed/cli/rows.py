@@ -96,6 +96,12 @@ Retries = Annotated[
 Message = Annotated[
     str | None, typer.Option("--message", help="Why it is done: recorded with the commit, and shown by `versions`.")
 ]
+Metadata = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metadata", metavar="NAME=TEXT", help="What is recorded with the commit, too; give it once for each."
+    ),
+]
 
 
 # Exit code of a lookup of a key that the table does not hold.
@@ -364,10 +370,13 @@ def upsert(
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
     message: Message = None,
+    metadata: Metadata = None,
 ) -> lakebed.WriteResult:
     """Update the rows whose keys are stored, insert the others."""
     rows = data_files(file, delimiter, encoding, partitioning, read)
-    return table.upsert(rows, partial=partial, retries=retries, message=message, options=options)
+    return table.upsert(
+        rows, partial=partial, retries=retries, message=message, metadata=pairs(metadata, "--metadata"), options=options
+    )
 
 
 @table_command("inserting {file}")
@@ -381,10 +390,15 @@ def insert(
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
     message: Message = None,
+    metadata: Metadata = None,
 ) -> lakebed.WriteResult:
     """Insert rows without looking their keys up; a stored key is then stored twice."""
     return table.insert(
-        data_files(file, delimiter, encoding, partitioning, read), retries=retries, message=message, options=options
+        data_files(file, delimiter, encoding, partitioning, read),
+        retries=retries,
+        message=message,
+        metadata=pairs(metadata, "--metadata"),
+        options=options,
     )
 
 
@@ -399,10 +413,15 @@ def bulk_insert(
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
     message: Message = None,
+    metadata: Metadata = None,
 ) -> lakebed.WriteResult:
     """Load many rows into new files, without looking their keys up."""
     return table.bulk_insert(
-        data_files(file, delimiter, encoding, partitioning, read), retries=retries, message=message, options=options
+        data_files(file, delimiter, encoding, partitioning, read),
+        retries=retries,
+        message=message,
+        metadata=pairs(metadata, "--metadata"),
+        options=options,
     )
 
 
@@ -420,10 +439,13 @@ def insert_overwrite(
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
     message: Message = None,
+    metadata: Metadata = None,
 ) -> lakebed.WriteResult:
     """Replace all rows of the partitions that the new rows belong to, or of the table."""
     rows = data_files(file, delimiter, encoding, partitioning, read)
-    return table.insert_overwrite(rows, scope.value, retries=retries, message=message, options=options)
+    return table.insert_overwrite(
+        rows, scope.value, retries=retries, message=message, metadata=pairs(metadata, "--metadata"), options=options
+    )
 
 
 @table_command("deleting partitions")
@@ -436,9 +458,17 @@ def delete_partitions(
     dry_run: DryRun = False,
     retries: Retries = None,
     message: Message = None,
+    metadata: Metadata = None,
 ) -> lakebed.WriteResult:
     """Delete all rows of partitions."""
-    return table.delete_partitions(partitions, dry_run=dry_run, retries=retries, message=message, options=options)
+    return table.delete_partitions(
+        partitions,
+        dry_run=dry_run,
+        retries=retries,
+        message=message,
+        metadata=pairs(metadata, "--metadata"),
+        options=options,
+    )
 
 
 def delete(
@@ -449,6 +479,7 @@ def delete(
     dry_run: DryRun = False,
     retries: Retries = None,
     message: Message = None,
+    metadata: Metadata = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -463,7 +494,13 @@ def delete(
         missing = _missing(table, texts) if texts else []
         options = pairs(option, "--option")
         result = table.delete(
-            record_keys, where=where or None, dry_run=dry_run, retries=retries, message=message, options=options
+            record_keys,
+            where=where or None,
+            dry_run=dry_run,
+            retries=retries,
+            message=message,
+            metadata=pairs(metadata, "--metadata"),
+            options=options,
         )
     show_result(result, output)
     _require(missing)
@@ -487,6 +524,7 @@ def erase(
     encoding: Encoding = None,
     read: Reading = None,
     message: Message = None,
+    metadata: Metadata = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -507,7 +545,14 @@ def erase(
     with working("erasing"):
         options = pairs(option, "--option")
         try:
-            report = table.erase(keys, where=where or None, dry_run=dry_run, message=message, options=options)
+            report = table.erase(
+                keys,
+                where=where or None,
+                dry_run=dry_run,
+                message=message,
+                metadata=pairs(metadata, "--metadata"),
+                options=options,
+            )
         except ErasureIncomplete as error:
             show_result(error.report, output)
             raise

@@ -27,8 +27,8 @@ from lakebed.cli.output import (
     show_rows,
     working,
 )
-from lakebed.cli.rows import Message
-from lakebed.wording import Printed, count_text
+from lakebed.cli.rows import Message, Metadata
+from lakebed.wording import Lines, Printed, count_text
 
 
 def sql(
@@ -53,6 +53,7 @@ def sql(
         ),
     ] = None,
     message: Message = None,
+    metadata: Metadata = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
@@ -61,7 +62,14 @@ def sql(
     args = pairs(arg, "--arg") or None
     options = pairs(storage_option, "--storage-option")
     with working("working"):
-        result = lakebed.sql(text, dict(pairs(table, "--table")), args, storage_options=options, message=message)
+        result = lakebed.sql(
+            text,
+            dict(pairs(table, "--table")),
+            args,
+            storage_options=options,
+            message=message,
+            metadata=pairs(metadata, "--metadata"),
+        )
         if isinstance(result, lakebed.Table):
             show_facts({"table": result.uri, "name": result.name}, output)
             return
@@ -70,6 +78,9 @@ def sql(
                 show_facts({"other_files": result}, output)
             else:
                 show_dropped("the table is dropped", result)
+            return
+        if isinstance(result, Lines):
+            show_facts({"plan": str(result)}, output) if output.is_for_programs else typer.echo(result)
             return
         from lakebed.table_views import View
 
@@ -107,6 +118,8 @@ def merge(
     encoding: Encoding = None,
     read: Reading = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
+    message: Message = None,
+    metadata: Metadata = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
@@ -118,7 +131,8 @@ def merge(
     clauses = when or ["MATCHED THEN UPDATE SET *", "NOT MATCHED THEN INSERT *"]
     text = " ".join([f"MERGE INTO t USING s ON {condition}", *(f"WHEN {clause}" for clause in clauses)])
     with working(f"merging {file}"):
-        result = lakebed.sql(text, {"t": table, "s": data_files(file, delimiter, encoding, partitioning, read)})
+        tables = {"t": table, "s": data_files(file, delimiter, encoding, partitioning, read)}
+        result = lakebed.sql(text, tables, message=message, metadata=pairs(metadata, "--metadata"))
     assert isinstance(result, lakebed.WriteResult)
     show_result(result, output)
 
@@ -133,6 +147,13 @@ def update(
     ],
     where: Annotated[str | None, typer.Option(help="A SQL condition; by default all rows are updated.")] = None,
     message: Message = None,
+    metadata: Metadata = None,
 ) -> lakebed.WriteResult:
     """Change columns of the rows that fulfil a condition."""
-    return table.update(dict(pairs(values, "--set")), where=where, message=message, options=options)
+    return table.update(
+        dict(pairs(values, "--set")),
+        where=where,
+        message=message,
+        metadata=pairs(metadata, "--metadata"),
+        options=options,
+    )

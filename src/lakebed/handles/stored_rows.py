@@ -25,6 +25,7 @@ from lakebed.format.parquet_encodings import DICTIONARY, ColumnForm, encodings_o
 from lakebed.format.parquet_writer import ParquetSettings
 from lakebed.format.row_groups.stored import StoredGroups, has_columns, open_groups
 from lakebed.handles.file_writer import FileFormat, FileWriter
+from lakebed.merge.meta_columns import FreshMeta
 from lakebed.model import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, BaseFile, FileSlice
 from lakebed.schema.evolution import project
 from lakebed.schema.plain_arrow import gather
@@ -218,9 +219,15 @@ _SMALL_ROWS = 8_192
 _SMALL_SHARE = 4
 
 
-def put_file(writer: FileWriter, reader: SliceReader, format_: FileFormat, file_slice: FileSlice) -> int:
+def put_file(
+    writer: FileWriter,
+    reader: SliceReader,
+    format_: FileFormat,
+    file_slice: FileSlice,
+    fresh: FreshMeta | None = None,
+) -> int:
     """Append the rows of a slice without log files to an open file (with `copies`), in their order and with their meta
-    columns, except the file name. Returns the number of rows.
+    columns, except the file name. With `fresh` they are rows of its commit. Returns the number of rows.
 
     The new file's key range, bloom filter and key changes take them in. Of a copied row group only the columns that
     these need are decoded: none where only the key range is needed.
@@ -233,18 +240,29 @@ def put_file(writer: FileWriter, reader: SliceReader, format_: FileFormat, file_
     with stored.groups(any_size=True) as source:
         if source is None:
             for batch in stored.rows(BATCH_ROWS):
-                writer.write(batch, new_keys=None)
+                writer.write(of_commit(batch, fresh), new_keys=None)
             return writer.rows - before
         columns = _noted_columns(writer, stored)
         small = min(_SMALL_ROWS, stored.parquet.row_group_rows // _SMALL_SHARE)
         for number, group in enumerate(source.groups):
             if group.rows < small:
-                writer.write(source.columns(number, source.footer.schema.names), new_keys=None)
+                rows = source.columns(number, source.footer.schema.names)
+                writer.write(of_commit(rows, fresh), new_keys=None)
                 continue
             if columns:
                 _take_in(writer, source.columns(number, columns))
-            writer.copy(source, number)
+            commit = None if fresh is None else pa.RecordBatch.from_pydict(fresh.commit_columns(group.rows))
+            writer.copy(source, number, commit)
     return writer.rows - before
+
+
+def of_commit(rows: pa.RecordBatch, fresh: FreshMeta | None) -> pa.RecordBatch:
+    """Stored rows as rows of the commit of `fresh`; unchanged if that is None."""
+    if fresh is None:
+        return rows
+    columns = fresh.commit_columns(rows.num_rows)
+    arrays = [columns.get(name, rows.column(name)) for name in rows.schema.names]
+    return pa.RecordBatch.from_arrays(arrays, names=rows.schema.names)
 
 
 def _noted_columns(writer: FileWriter, stored: StoredRows) -> list[str]:

@@ -134,13 +134,13 @@ def _fits(numbers: pa.Array | pa.ChunkedArray, minimum: int, maximum: int) -> bo
 
 
 def time_type(texts: pa.Array | pa.ChunkedArray) -> pa.DataType:
-    """The type of texts each of which is a time: moments if all have an offset, local times if none has, otherwise
-    text.
+    """The type of texts each of which is a date or a time: dates if none has a time of day, moments if all have an
+    offset, local times if none has, otherwise text.
 
-    >>> str(time_type(pa.array(["2024-01-01T00:00:00Z"])))
-    'timestamp[us, tz=UTC]'
+    >>> str(time_type(pa.array(["2024-01-01T00:00:00Z"]))), str(time_type(pa.array(["2024-01-01"])))
+    ('timestamp[us, tz=UTC]', 'date32[day]')
     """
-    for kind in (LOCAL_TIME, MOMENT):
+    for kind in (pa.date32(), LOCAL_TIME, MOMENT):
         try:
             texts.cast(kind)
             return kind

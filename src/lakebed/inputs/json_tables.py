@@ -33,8 +33,8 @@ _BLANKS = re.compile(r"\s*")
 
 def read_objects(data: pa.Buffer, types: Types, options: pj.ReadOptions | None = None) -> pa.Table:
     """The objects as a table. Columns of `types` have these types, and are in the table also if no object names them.
-    Other columns have the types of their values: whole numbers that do not fit into a BIGINT are decimals; times are
-    moments if all have an offset, local times if none has, and otherwise texts.
+    Other columns have the types of their values: whole numbers that do not fit into a BIGINT are decimals; dates are
+    dates; times are moments if all have an offset, local times if none has, and otherwise texts.
 
     Raises `ArrowInvalid` for what is no JSON or not of these types, as a time without an offset is no moment, and
     `InvalidRecord` for whole numbers without a type.

@@ -33,6 +33,7 @@ from lakebed.inputs.files import DataFiles
 from lakebed.inputs.python_rows import check_same_columns
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.column_stats import columns_with_stats
+from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import ALL_META_COLUMNS, DERIVED, IS_DELETED_COLUMN, META_COLUMNS, WRITER_ID, has_completion_times
 from lakebed.operations.once import Once
 from lakebed.properties.features import check_write
@@ -238,17 +239,21 @@ class TableSchema:
     avro: str
 
 
-def file_format(context: WriteContext, snapshot: Snapshot, schema: TableSchema | None = None) -> FileFormat:
-    """The format of base files and log blocks, for the table's present columns or another schema. Key changes are not
-    collected."""
+def file_format(
+    context: WriteContext, snapshot: Snapshot, schema: TableSchema | None = None, *, key_changes: bool = False
+) -> FileFormat:
+    """The format of base files and log blocks, for the table's present columns or another schema. With `key_changes`
+    these are collected, if indexes of the table need them."""
     config, settings = snapshot.config, context.file_settings
     schema = schema or TableSchema(snapshot.schema, snapshot.avro_schema)
+    indexes = KeyIndexes.of(snapshot.storage, config) if key_changes and config.key_indexes else None
     return FileFormat(
         with_meta(schema.data, operation=context.writes_operations),
         avro_with_meta(schema.avro, operation=context.writes_operations),
         settings,
         config.populate_meta_fields,
         tuple(columns_with_stats(snapshot, schema.data, settings)),
+        change_fields=indexes.fields if indexes else None,
         sort=config.sorts_by_key,
         log_blocks=settings.log_block_format or config.log_block_format,
         change_log=config.change_log,

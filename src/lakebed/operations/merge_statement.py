@@ -85,6 +85,12 @@ class MergeStatement:
         return any(clause.action == "insert" for clause in self.clauses)
 
 
+def update_statement(values: Mapping[str, Any], where: str | None) -> MergeStatement:
+    """The merge that sets columns of the rows that fulfil a condition (None: of all rows)."""
+    clause = ClauseText("not_matched_by_source", "update", where, values, of_update=True)
+    return MergeStatement().with_clause(clause)
+
+
 @dataclass(frozen=True)
 class BoundClause:
     """A clause with its texts bound to columns. `keys_of_all` are key fields that "all" would set; a clause that would

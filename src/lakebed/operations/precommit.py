@@ -2,7 +2,8 @@
 
 The options, the classes and `<TABLE_NAME>` are those of real Hudi (`hoodie.precommit.validators`). The table of a query
 is the rows of the partition paths that the write touches, with meta columns and log files. With a Spark session the
-queries are Spark's SQL, otherwise DuckDB's.
+queries are Spark's SQL, otherwise DuckDB's. A table may record them for all its writers: each is one SELECT of that
+table, and reaches nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lakebed.wording import count_text
 
 if TYPE_CHECKING:
     import duckdb
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger("lakebed")
 _OPTION = "hoodie.precommit.validators"
@@ -37,6 +38,9 @@ _KINDS: dict[str, Kind] = {
     "SqlQuerySingleResultPreCommitValidator": "single value",
 }
 
+# Functions of Spark that call any method of Java, or whose name is a value.
+_OUTSIDE = frozenset(("reflect", "try_reflect", "java_method", "identifier"))
+
 
 @dataclass(frozen=True)
 class Validation:
@@ -45,6 +49,22 @@ class Validation:
     kind: Kind
     query: str
     expected: str = ""
+
+
+def kinds_of_validators(settings: ValidationSettings) -> dict[str, Kind]:
+    """The kind of each validator that the options name, by its name. Raises `InvalidOption` for a class that lakebed
+    does not have."""
+    kinds: dict[str, Kind] = {}
+    for name in settings.validators:
+        kind = _KINDS.get(simple_name(name))
+        if kind is None:
+            raise InvalidOption(
+                f"{_OPTION} names {name}, which is no validator of lakebed",
+                hint=f"it has {', '.join(_KINDS)}; other checks look at a stage before its commit (docs/stage.md)",
+                context={"option": _OPTION, "value": name},
+            )
+        kinds[name] = kind
+    return kinds
 
 
 def validations_of(settings: ValidationSettings) -> tuple[Validation, ...]:
@@ -59,14 +79,7 @@ def validations_of(settings: ValidationSettings) -> tuple[Validation, ...]:
         "inequality": settings.inequality_queries,
         "single value": settings.single_value_queries,
     }
-    for name in settings.validators:
-        kind = _KINDS.get(simple_name(name))
-        if kind is None:
-            raise InvalidOption(
-                f"{_OPTION} names {name}, which is no validator of lakebed",
-                hint=f"it has {', '.join(_KINDS)}; other checks look at a stage before its commit (docs/stage.md)",
-                context={"option": _OPTION, "value": name},
-            )
+    for name, kind in kinds_of_validators(settings).items():
         option = f"{_OPTION}.{kind.replace(' ', '.')}.sql.queries"
         queries = [query.strip() for query in texts[kind].split(";") if query.strip()]
         if not queries:
@@ -108,29 +121,100 @@ Names = tuple[str, str]
 """The names under which an engine knows the rows before the write and after it."""
 
 
+class _NoQuery(Exception):
+    """A text that is not one query of the rows of a view: recorded texts read nothing else, and write nothing."""
+
+
 class _OnDuckDB:
+    """A connection that reaches no files and no network."""
+
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 
+    def _rows(self, query: str) -> duckdb.DuckDBPyRelation:
+        statements = self._connection.extract_statements(query)
+        if [statement.type.name for statement in statements] != ["SELECT"]:
+            raise _NoQuery("it is not one SELECT")
+        return self._connection.sql(query)
+
     def count(self, query: str) -> int:
-        return int(self._connection.sql(query).fetchall()[0][0])
+        return int(self._rows(query).fetchall()[0][0])
 
     def texts(self, query: str) -> Sequence[str | None]:
-        rows = self._connection.sql(query).limit(2).project("CAST(#1 AS VARCHAR)").fetchall()
+        rows = self._rows(query).limit(2).project("CAST(#1 AS VARCHAR)").fetchall()
         return [row[0] for row in rows]
 
 
 class _OnSpark:
-    def __init__(self, spark: SparkSession) -> None:
+    """A session that runs queries of the views of these names alone."""
+
+    def __init__(self, spark: SparkSession, names: Sequence[str]) -> None:
         self._spark = spark
+        self._names = frozenset(names)
+
+    def _rows(self, query: str) -> DataFrame:
+        is_raw = self._spark.conf.get("spark.sql.parser.escapedStringLiterals", "false") == "true"
+        _check_query(query, self._names, is_raw=is_raw)
+        return self._spark.sql(query)
 
     def count(self, query: str) -> int:
-        return int(self._spark.sql(query).collect()[0][0])
+        return int(self._rows(query).collect()[0][0])
 
     def texts(self, query: str) -> Sequence[str | None]:
-        frame = self._spark.sql(query).limit(2)
+        frame = self._rows(query).limit(2)
         named = frame.toDF(*[f"c{n}" for n in range(len(frame.columns))])
         return [row[0] for row in named.selectExpr("CAST(c0 AS STRING)").collect()]
+
+
+def _check_query(query: str, names: frozenset[str], *, is_raw: bool) -> None:
+    """Raise `_NoQuery` for a text of Spark SQL that is not one query, or that reads more than the tables `names`.
+    `is_raw` is whether the session takes a backslash in a text as it is."""
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    from lakebed.filters.sql import SparkText
+
+    # which Spark replaces, or reads as a longer comment or text than the parser here
+    odd = next((sign for sign in ("${", "\\\n", "\\\r", *("\\" * is_raw)) if sign in query), None)
+    if odd is not None:
+        raise _NoQuery(f"it has {odd!r}, which a session may read in several ways")
+    try:
+        trees = sqlglot.parse(query, read=SparkText)
+    except (SqlglotError, RecursionError) as error:
+        raise _NoQuery(f"it cannot be read as one SELECT ({str(error).partition(chr(10))[0]})") from error
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        raise _NoQuery("it is not one SELECT")
+    for node in trees[0].find_all(exp.QueryTransform, exp.Anonymous, exp.Table):
+        if isinstance(node, exp.QueryTransform):
+            raise _NoQuery("it runs a program")
+        name = node.name.lower()
+        if isinstance(node, exp.Anonymous) and name in _OUTSIDE:
+            raise _NoQuery(f"it calls {name}, which reaches more than the table")
+        if not isinstance(node, exp.Table) or node.find_ancestor(exp.Hint):
+            continue
+        is_function = isinstance(node.this, exp.Func) and not isinstance(node.this, exp.Anonymous)
+        is_plain = isinstance(node.this, exp.Identifier) and not node.db
+        if not (is_function or (is_plain and (name in names or _is_of_with(node, name)))):
+            raise _NoQuery(f"it reads {node.sql(dialect=SparkText)}, and may read the rows of this table alone")
+
+
+def _is_of_with(table: Any, name: str) -> bool:
+    """Whether a name in a query is that of a part of WITH around it, which is defined before the name is used."""
+    from sqlglot import exp
+
+    inside, node = None, table.parent
+    while node is not None:
+        if isinstance(node, exp.CTE):
+            inside = node
+        elif isinstance(node, exp.Query):
+            for part in node.ctes:
+                if part is inside:
+                    break
+                if part.alias.lower() == name:
+                    return True
+        node = node.parent
+    return False
 
 
 def is_on_spark(context: WriteContext) -> bool:
@@ -148,7 +232,7 @@ def runner(spark: SparkSession | None, scans: Sequence[Scan]) -> Generator[tuple
         try:
             for name, scan in zip(names, scans, strict=True):
                 scan.in_session(spark).to_spark().createOrReplaceTempView(name)
-            yield _OnSpark(spark), names
+            yield _OnSpark(spark, names), names
         finally:
             for name in names:
                 spark.catalog.dropTempView(name)

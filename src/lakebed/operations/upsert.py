@@ -61,6 +61,15 @@ def _check_partial(context: WriteContext, operation: str) -> None:
 
 def insert(context: WriteContext, data: Any) -> WriteResult:
     """Add rows without looking for their keys; with drop_duplicates or a duplicate policy, look and drop or refuse."""
+    return run(context, _insert(context, data))
+
+
+def explain_insert(context: WriteContext, data: Any) -> WritePlan:
+    """The plan of `insert(data)`. Nothing is written."""
+    return explain(context, _insert(context, data))
+
+
+def _insert(context: WriteContext, data: Any) -> RowsVerb:
     settings = context.settings
     if settings.dup_policy == "fail":
         match = RowMatch("fail")
@@ -71,10 +80,9 @@ def insert(context: WriteContext, data: Any) -> WriteResult:
     else:
         match = RowMatch("keys")
     judged = admitted_rows(context, data, "INSERT", match)
-    verb = RowsVerb(
+    return RowsVerb(
         operation="INSERT", match=match, rows=judged.rows, judged=judged, unique=match.looks_up, repeatable=False
     )
-    return run(context, verb)
 
 
 def explain_upsert(context: WriteContext, data: Any) -> WritePlan:

@@ -5,7 +5,7 @@ tasks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -22,7 +22,6 @@ from lakebed.index.base import key_hash_of
 from lakebed.merge.incoming import Intake
 from lakebed.merge.row_checks import RowChecks
 from lakebed.merge.row_merge import OnMatch
-from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import IS_DELETED_COLUMN, MEMBER, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.context import TableSchema, WriteContext, file_format
 from lakebed.operations.growth import Growth
@@ -129,10 +128,7 @@ class Write:
     def group_job(self) -> GroupJob:
         """The common data of the file groups of this write, ready to be sent to tasks."""
         context, settings = self.context, self.context.settings
-        format_ = file_format(context, self.snapshot, self.schema)
-        if self.snapshot.config.key_indexes:
-            indexes = KeyIndexes.of(self.snapshot.storage, self.snapshot.config)
-            format_ = replace(format_, change_fields=indexes.fields if indexes else None)
+        format_ = file_format(context, self.snapshot, self.schema, key_changes=True)
         generated = context.makes_keys and not self.match.deletes
         new_values: Mapping[str, pa.Scalar] = {}
         if settings.partial and (context.config.defaults or context.config.generated):

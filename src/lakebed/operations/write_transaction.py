@@ -53,6 +53,7 @@ from lakebed.properties.file import update_table_config
 from lakebed.slices.recorded_slices import RecordedSlices
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import in_background, is_remote
+from lakebed.timeline.bodies.rollback import undone_by_restore
 from lakebed.timeline.index_changes import (
     COMMITTED_CHANGE,
     IndexChange,
@@ -292,12 +293,7 @@ class WriteTransaction(Transaction):
         """Raise where another writer took this one for dead, or the batch of a stream was committed meanwhile."""
         instant = timeline.find(self.instant, self.action)
         if instant is None or instant.is_completed or not is_requested(timeline, self.instant, self.action):
-            raise CommitConflict(
-                f"instant {self.instant} was rolled back by another writer, which took this one for dead",
-                hint="run the write again; a longer heartbeat interval helps where the process is often suspended",
-                context={"instant": self.instant},
-                kind=ConflictKind.TAKEN_BACK,
-            )
+            raise _taken_back(timeline, self.instant)
         if (once := self.context.stream_batch) is not None:
             check_once(timeline, once, repeatable=self.repeatable)
 
@@ -422,3 +418,22 @@ class WriteTransaction(Transaction):
                 remove_instant(self.metadata_upkeep(timeline).store, self.instant)
                 self._roll_back_late(self.instant)
                 self.remove_heartbeat()
+
+
+def _taken_back(timeline: Timeline, instant: str) -> CommitConflict:
+    """The error of a write whose pending instant others have removed."""
+    restores = (done for done in timeline.completed_after(instant) if done.action is Action.RESTORE)
+    restore = next((done for done in restores if instant in undone_by_restore(timeline.metadata(done))), None)
+    if restore is not None:
+        return CommitConflict(
+            f"a restore of the table ({restore.time}) removed instant {instant}, which was not committed yet",
+            hint="Nothing of it is visible. Run the write again on the table as it is now.",
+            context={"instant": instant, "restore": restore.time},
+            kind=ConflictKind.TAKEN_BACK,
+        )
+    return CommitConflict(
+        f"instant {instant} was rolled back by another writer, which took this one for dead",
+        hint="run the write again; a longer heartbeat interval helps where the process is often suspended",
+        context={"instant": instant},
+        kind=ConflictKind.TAKEN_BACK,
+    )

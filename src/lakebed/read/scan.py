@@ -160,7 +160,7 @@ class Results(Frames):
 
     def head(self, rows: int = 5) -> pa.Table:
         """The first rows of the read, as an Arrow table; no more is read than that takes."""
-        return self.limit(rows).to_arrow()
+        return self.limit(whole_number("head", "rows", rows)).to_arrow()
 
     def sample(self, rows: int = 5, *, seed: int | None = None) -> pa.Table:
         """Rows chosen at random from all that the read finds, as an Arrow table, each with the same probability. All

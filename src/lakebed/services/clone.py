@@ -28,6 +28,7 @@ from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import RECORD_KEY
 from lakebed.operations.bootstrap import SkeletonWriter, bootstrap
 from lakebed.operations.context import WriteContext, incoming_schema
+from lakebed.operations.copied_files import SourceChanged, can_copy_files, copy_files, follows_files
 from lakebed.operations.create import name_of
 from lakebed.operations.foreign_files import refuse_foreign_files
 from lakebed.operations.hudi_job import write_context
@@ -41,15 +42,13 @@ from lakebed.read.scan import Scan
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.logical_types import is_vector
 from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
-from lakebed.slices.snapshot import Snapshot, table_features
+from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.commit_names import CLONE_NAME
 
 _log = logging.getLogger("lakebed")
 _READERS = 8
-# Indexes whose clone finds keys by the files that it has.
-_INDEXES = frozenset(("simple", "bloom", "global_simple", "global_bloom", "bucket"))
 # What is about the source as a place, and not about its rows.
 _OF_SOURCE = (
     *("hoodie.table.checksum", "hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight"),
@@ -77,8 +76,6 @@ def clone_properties(source: TableConfig, target: Storage, schema: str) -> dict[
 def check_shallow(view: Snapshot) -> None:
     """Raise `UnsupportedFeature` with the reason if a table cannot be made over the base files of this view."""
     config = view.config
-    kind = view.index_settings.get("type", "simple")
-    features = table_features(view)
     slices = view.file_slices()
     logged = [s for s in slices if s.log_files]
     if config.properties.get(BASE_PATH):
@@ -94,14 +91,15 @@ def check_shallow(view: Snapshot) -> None:
         raise _refused(config, "columns were renamed or dropped in its schema history", "columns")
     if config.drop_partition_columns:
         raise _refused(config, "its files lack the partition columns", "partitioning")
-    if kind not in _INDEXES or features.partition_buckets or features.consistent_buckets:
+    if not follows_files(view):
+        kind = view.index_settings.get("type", "simple")
         raise _refused(config, f"its index {kind!r} notes the place of each key", "index")
 
 
 def _refused(config: TableConfig, why: str, feature: str, hint: str = "take") -> UnsupportedFeature:
     return UnsupportedFeature(
         f"table {config.name!r} cannot be cloned without a copy of its rows: {why}",
-        hint=f"{hint} deep=True, which writes the rows again",
+        hint=f"{hint} deep=True (in SQL DEEP CLONE), which writes the rows again",
         context={"feature": f"shallow clone: {feature}", "table": config.name},
     )
 
@@ -177,10 +175,14 @@ def copied_clone(context: WriteContext, target: Storage, rows: Scan, *, progress
     try:
         if not context.opened.commits:
             return None
-        engine = context.engine
+        engine, written = context.engine, write_context(target, config, context.engine, context.options)
+        with display(enabled=progress):
+            if can_copy_files(context, context.opened):
+                with suppress(SourceChanged):  # a read opens the table again
+                    return copy_files(replace(written, judges=False), context.opened)
         data = rows.to_spark() if engine.is_distributed else rows.to_reader()
         with display(enabled=progress):
-            return bulk_insert(replace(write_context(target, config, engine, context.options), judges=False), data)
+            return bulk_insert(replace(written, judges=False), data)
     except BaseException:
         with suppress(LakebedError, OSError):  # the error is that of the clone
             drop(target, context.settings)

@@ -20,7 +20,6 @@ from lakebed.handles.cluster import BY_KEY, GroupClusterer, RowOrder, clustering
 from lakebed.handles.file_writer import FileFormat
 from lakebed.index.base import key_hash_of, pending_resizes
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.overwrite import match_partitions, refuse_no_partitions
@@ -299,10 +298,7 @@ def _planned(tx: ServiceTransaction, plan: Mapping[str, Any]) -> PlannedClusteri
 def _writer(
     context: WriteContext, snapshot: Snapshot, settings: ClusteringSettings, planned: PlannedClustering, instant: str
 ) -> GroupClusterer:
-    indexes = KeyIndexes.of(snapshot.storage, snapshot.config)
-    format_: FileFormat = replace(
-        file_format(context, snapshot), change_fields=indexes.fields if indexes else None, change_log=None
-    )
+    format_: FileFormat = replace(file_format(context, snapshot, key_changes=True), change_log=None)
     order = None
     if snapshot.config.sorts_by_key:
         order = BY_KEY

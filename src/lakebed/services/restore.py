@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -83,9 +83,15 @@ class RestoreResult(Printed):
         return f"restore to {self.to}: {count_text(len(self.rolled_back), 'instant')} rolled back, {names} ({done})"
 
 
-def restore(context: WriteContext, to: str | None = None, *, dry_run: bool = False) -> RestoreResult:
+def restore(
+    context: WriteContext,
+    to: str | None = None,
+    *,
+    dry_run: bool = False,
+    check: Callable[[Timeline], None] = lambda _: None,
+) -> RestoreResult:
     """Restore the table to its state when the commit `to` completed; without `to` finish an interrupted restore. With
-    `dry_run` nothing is written.
+    `dry_run` nothing is written. `check` gets the timeline under the lock, and raises what stands against the restore.
 
     Raises `InvalidOption` if there is no such commit, a later one has a savepoint, or files that are needed were
     cleaned, before anything happens; `CommitConflict` if another process restores the table.
@@ -109,6 +115,7 @@ def restore(context: WriteContext, to: str | None = None, *, dry_run: bool = Fal
             if to in (None, done.to):
                 return done
             snapshot = snapshot_of(tx.storage, tx.config, tx.timeline)
+        check(snapshot.timeline)
         time_to, instants = _planned(snapshot, to)
         if not instants:
             return RestoreResult(time_to, ())
@@ -293,8 +300,11 @@ class RollbackResult(Printed):
         return str(self.plan) + ("" if self.instant else " (nothing was done)")
 
 
-def rollback(context: WriteContext, instant: str, *, dry_run: bool = False) -> RollbackResult:
-    """Roll back the last completed commit. With `dry_run` nothing is written.
+def rollback(
+    context: WriteContext, instant: str, *, dry_run: bool = False, check: Callable[[Timeline], None] = lambda _: None
+) -> RollbackResult:
+    """Roll back the last completed commit. With `dry_run` nothing is written. `check` gets the timeline under the lock,
+    and raises what stands against the rollback.
 
     Raises `InvalidOption` if it is not the last one, has a savepoint, or needs files that were cleaned, and
     `CommitConflict` where something is pending that began after it; nothing has happened then.
@@ -304,6 +314,7 @@ def rollback(context: WriteContext, instant: str, *, dry_run: bool = False) -> R
         return RollbackResult(plan_rollback(context.storage, context.opened.timeline, target))
     started = time.monotonic()
     with UndoTransaction.of(context, Action.ROLLBACK, "rollback") as tx, tx.locked_view() as snapshot:
+        check(snapshot.timeline)
         target = _checked(snapshot, instant)
         if is_compacted(tx.metadata_store(), target.time):
             raise _folded(snapshot.timeline, target)

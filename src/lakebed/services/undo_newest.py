@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lakebed.config.commit_notes import MESSAGE, operation_of
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, UnsupportedFeature
 from lakebed.model import SERVICE_OPERATIONS, Instant
 from lakebed.operations.context import WriteContext
+from lakebed.read.reopening import MISSING, path_of
 from lakebed.services.restore import RestoreResult, RollbackResult, commit_before, restore, rollback
 from lakebed.timeline.timeline import Timeline
 from lakebed.wording import Printed
@@ -50,12 +52,16 @@ def undo(renew: Callable[[], WriteContext], *, dry_run: bool = False) -> UndoRes
     """Take the newest write back; with `dry_run` nothing is written. `renew` gives the context of the table as it is.
 
     Raises `InvalidOption` if there is no write on the active timeline, if it has a savepoint, or if files that are
-    needed were cleaned.
+    needed were cleaned; `CommitConflict` if another process takes it back, or writes, at the same time. Nothing is
+    changed then.
     """
     context = renew()
     timeline = context.opened.timeline
-    newest = _newest_write(timeline)
-    body = timeline.commit_metadata(newest)
+    try:
+        newest = _newest_write(timeline)
+        body = timeline.commit_metadata(newest)
+    except MISSING as error:  # a body that was there when the timeline was listed
+        raise _lost_race(f"a commit ({path_of(error)})", {"path": path_of(error)}) from error
     by = _taken_back(context, renew, newest, dry_run=dry_run)
     operation = operation_of(body.operation, body.extra)
     return UndoResult(newest.time, operation, **body.row_counts, message=body.extra.get(MESSAGE), by=by)
@@ -76,9 +82,10 @@ def _taken_back(
 ) -> RollbackResult | RestoreResult:
     timeline = context.opened.timeline
     before = commit_before(timeline, newest)
+    check = partial(_check_newest, newest)
     if timeline.commits_by_completion[-1] == newest == timeline.commits[-1]:
         try:
-            return rollback(context, newest.time, dry_run=dry_run)
+            return rollback(context, newest.time, dry_run=dry_run, check=check)
         except UnsupportedFeature:  # the metadata table has folded the commit
             if not before:
                 raise
@@ -89,4 +96,27 @@ def _taken_back(
             hint="Delete its rows, or drop the table and create it again.",
             context={"instant": newest.time},
         )
-    return restore(context, before, dry_run=dry_run)
+    return restore(context, before, dry_run=dry_run, check=check)
+
+
+def _check_newest(newest: Instant, timeline: Timeline) -> None:
+    """Raise `CommitConflict` if the write is not the newest one of this timeline, which was read under the lock."""
+    if not timeline.is_completed_or_archived(newest.time):
+        raise _lost_race(f"the write {newest.time}", {"instant": newest.time})
+    later = _newest_write(timeline)
+    if later.time != newest.time:
+        raise CommitConflict(
+            f"the write {newest.time} is not the newest any more: another writer committed {later.time} meanwhile",
+            hint="Nothing was taken back. Look at the newest write (t.versions) before t.undo() takes that back.",
+            context={"instant": newest.time, "later": later.time},
+            kind=ConflictKind.COMMITTED,
+        )
+
+
+def _lost_race(subject: str, context: dict[str, str]) -> CommitConflict:
+    return CommitConflict(
+        f"{subject} was taken back by another undo, rollback or restore meanwhile",
+        hint="This undo took nothing back; t.undo() again takes back the write that is the newest now.",
+        context=context,
+        kind=ConflictKind.TAKEN_BACK,
+    )

@@ -14,12 +14,17 @@ import pyarrow as pa
 from lakebed import lineage
 from lakebed.engine.base import session_of
 from lakebed.engine.spark_session import zone_of
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.pairs import PairReader, Side
 from lakebed.filters.sql import outside_parentheses
 from lakebed.filters.text import quote_name, spark_literal
 from lakebed.operations.column_values import default_values, is_default
+from lakebed.operations.context import WriteContext
+from lakebed.operations.delete import Where
+from lakebed.operations.merge import explain_merge
+from lakebed.operations.merge_statement import update_statement
 from lakebed.operations.result import WriteResult
+from lakebed.operations.upsert import explain_insert
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.assignment import check_fits, in_column
 from lakebed.schema.column_names import in_any_case
@@ -39,6 +44,7 @@ from lakebed.statements.sources import Sources
 from lakebed.statements.statement import Reference, Statement
 from lakebed.table import Table
 from lakebed.table_merge import Merge
+from lakebed.wording import Lines
 
 
 def run_change(statement: Statement, sources: Sources, query: Query) -> WriteResult:
@@ -46,7 +52,19 @@ def run_change(statement: Statement, sources: Sources, query: Query) -> WriteRes
 
     Raises `InvalidOption` for a text that is not such a statement; it names the place.
     """
-    return _Change(statement, _FORMS[statement.kind], sources, query).run()
+    result = _Change(statement, _FORMS[statement.kind], sources, query).run()
+    assert isinstance(result, WriteResult)
+    return result
+
+
+def explain_change(statement: Statement, sources: Sources, query: Query) -> Lines:
+    """The plan of a statement that changes a table, as text. The queries in it may run; nothing is written.
+
+    Raises `UnsupportedFeature` for an INSERT that replaces rows, of which there is no plan.
+    """
+    result = _Change(statement, _FORMS[statement.kind], sources, query, explains=True).run()
+    assert isinstance(result, Lines)
+    return result
 
 
 def changed_table(statement: Statement) -> Reference | None:
@@ -75,8 +93,9 @@ class _Change(Parts):
 
     sources: Sources
     run_query: Query
+    explains: bool = False
 
-    def run(self) -> WriteResult:
+    def run(self) -> WriteResult | Lines:
         self.check_parentheses()
         kind = self.statement.kind
         if self.begin and kind not in ("MERGE", "INSERT"):
@@ -117,13 +136,14 @@ class _Change(Parts):
 
     # -- DELETE, UPDATE, INSERT
 
-    def _delete(self) -> WriteResult:
+    def _delete(self) -> WriteResult | Lines:
         reference, at, alias = self._aliased(self.expect(self.begin, "DELETE", "FROM"))
         table = self._target(reference)
-        if at == self.stop:
-            return table.delete(where="true")
-        start = self.expect(at, "WHERE")
-        return table.delete(where=_PlainNames(table.schema, alias).condition(self._rest(start, "condition")))
+        where = "true"
+        if at < self.stop:
+            start = self.expect(at, "WHERE")
+            where = _PlainNames(table.schema, alias).condition(self._rest(start, "condition"))
+        return _plan_of_delete(table, where) if self.explains else table.delete(where=where)
 
     def _aliased(self, at: int) -> tuple[Reference, int, str]:
         """The table that is named at a token, the position after it and its alias, and the alias."""
@@ -139,7 +159,7 @@ class _Change(Parts):
     def _rest(self, start: int, label: str) -> str:
         return self.text(start, self.stop, label)
 
-    def _update(self) -> WriteResult:
+    def _update(self) -> WriteResult | Lines:
         reference, at, alias = self._aliased(self.expect(self.begin, "UPDATE"))
         table = self._target(reference)
         at = self.expect(at, "SET")
@@ -150,7 +170,10 @@ class _Change(Parts):
         self._check_once(at, [name for name, _ in assignments])
         values = {name: plain.value(text) for name, text in assignments}
         condition = None if where is None else plain.condition(self._rest(where + 1, "condition"))
-        return table.update(values, where=condition)
+        if not self.explains:
+            return table.update(values, where=condition)
+        plan, rows = update_statement(values, condition), Where("true" if condition is None else condition)
+        return table.opened.plan_merge(lambda context: explain_merge(context, None, plan), rows, None)
 
     def _assignments(self, start: int, stop: int) -> Iterator[tuple[str, str]]:
         """The columns and the texts of `a = ..., b = ...`."""
@@ -165,7 +188,7 @@ class _Change(Parts):
         if repeated is not None:
             raise self.wrong(at, f"the column {repeated!r} is given twice")
 
-    def _insert(self) -> WriteResult:
+    def _insert(self) -> WriteResult | Lines:
         statement = self.statement
         is_overwrite = statement.word(self.begin + 1) == "OVERWRITE"
         at = self.expect(self.begin, "INSERT", "OVERWRITE" if is_overwrite else "INTO")
@@ -187,12 +210,21 @@ class _Change(Parts):
             if is_overwrite or constants:
                 raise self.wrong(at, "REPLACE WHERE comes after INSERT INTO without PARTITION")
             start = self._query_after(at + 2)
+        if self.explains and (replaces or is_overwrite):
+            raise UnsupportedFeature(
+                f"there is no plan of an INSERT that replaces rows of table {table.name!r}",
+                hint="Run it in a stage and look at its rows before the commit (docs/stage.md), or on a clone of the table.",
+                context={"feature": "EXPLAIN INSERT OVERWRITE"},
+            )
         query = self.query(start, self.stop, self._defaults(start, table, names or ()))
         # a merge sets no defaults in stored rows
         rows = self._fitted(self._rows(query), table, names, start, constants, all_defaults=replaces)
         if replaces:
             condition = self.text(at + 2, start, "the condition")
             return replace_where(table, rows, _PlainNames(table.schema, reference.short_name).condition(condition))
+        if self.explains:
+            plan = table.opened.plan_merge(lambda context: explain_insert(context, rows), rows, None)
+            return Lines(f"insert into table {table.name!r}\n{_indented(plan)}")
         if not is_overwrite:
             return table.insert(rows)
         paths = overwritten_paths(table, constants) if constants else []
@@ -305,7 +337,7 @@ class _Change(Parts):
 
     # -- MERGE
 
-    def _merge(self) -> WriteResult:
+    def _merge(self) -> WriteResult | Lines:
         reference, at, alias = self._aliased(self.expect(self.begin, "MERGE", "INTO"))
         target = self._target(reference)
         at = self.expect(at, "USING")
@@ -321,7 +353,7 @@ class _Change(Parts):
         merge = target.merge(source, condition, target=alias, source_alias=source_alias)
         for start, stop in zip(whens, [*whens[1:], self.stop], strict=True):
             merge = self._clause(merge, start, stop)
-        return merge.execute()
+        return merge.explain() if self.explains else merge.execute()
 
     def _source(self, at: int) -> tuple[Any, int, str]:
         """The rows after USING, the position after them and their alias, and the alias."""
@@ -449,3 +481,19 @@ _FORMS = {
     "INSERT": "write INSERT INTO t [PARTITION (column = value)] (columns) VALUES (values), or a query;"
     " INSERT OVERWRITE t [PARTITION (column = value)] SELECT ...; INSERT INTO t REPLACE WHERE condition SELECT ...",
 }
+
+
+def _plan_of_delete(table: Table, where: str) -> Lines:
+    """The plan of `table.delete(where=...)`: the files in which it looks for rows, and the engine that deletes them."""
+
+    def plan(context: WriteContext) -> Lines:
+        read = _indented(table.scan(where=where).explain())
+        return Lines(
+            f"delete from table {table.name!r}, rows with {where}\n  engine      {context.engine.name}\n{read}"
+        )
+
+    return table.opened.plan_merge(plan, Where(where), None)
+
+
+def _indented(plan: object) -> str:
+    return "\n".join(f"  {line}" for line in str(plan).splitlines())

@@ -368,10 +368,10 @@ def _clone(cursor: CommandCursor) -> CloneTable:
     if not kind:
         raise cursor.wrong(cursor.at, "SHALLOW CLONE or DEEP CLONE is missing")
     cursor.needs("CLONE")
-    at = cursor.at
+    named = cursor.statement.reference_at(cursor.at, takes_columns=True)
+    if named is not None and named.as_of is not None:
+        raise cursor.wrong(cursor.at, "a clone has the rows that the table has now, and AS OF is not possible,")
     source = cursor.target()
-    if source.as_of is not None:
-        raise cursor.wrong(at, "a clone has the rows that the table has now, and AS OF is not possible,")
     location = cursor.literal("LOCATION") if cursor.takes("LOCATION") else None
     cursor.end()
     name = cursor.sources.new_name(table)

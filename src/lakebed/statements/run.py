@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import InvalidOption
 from lakebed.statements.arguments import Arguments, check_arguments, with_values
 from lakebed.statements.sources import Sources, TableCalls
 from lakebed.statements.statement import Reference, Statement, parse_statement
@@ -46,18 +46,19 @@ def run(
         return left()
     if left is not None and not is_of_lakebed(statement, sources):
         return left()
-    if statement.is_spark and (statement.kind in CHANGES or statement.word(0) in COMMANDS):
-        written = with_values(statement, args)
+    explained = _explained(statement) if statement.is_spark else None
+    if statement.is_spark and (statement.kind in CHANGES or statement.word(0) in COMMANDS or explained is not None):
+        written = with_values(explained or statement, args)
 
         def rows(query: QueryText) -> Any:
             return run(query.text, tables, query.args or None, session, calls)
 
-        if statement.kind in CHANGES:
-            from lakebed.statements.changes import run_change
+        if written.kind in CHANGES:
+            from lakebed.statements.changes import explain_change, run_change
             from lakebed.statements.commands import ForSpark
 
             with suppress(ForSpark):
-                return run_change(written, sources, rows)
+                return (run_change if explained is None else explain_change)(written, sources, rows)
         else:
             command = parse_command(written, sources)
             if command is not None:
@@ -65,7 +66,6 @@ def run(
     if session is not None:
         from lakebed.statements.spark_query import run_query as run_on_spark
 
-        _refuse_explained_change(statement, sources)
         check_arguments(statement, args)
         return run_on_spark(statement, sources, args, session)
     if statement.kind != "QUERY":
@@ -97,8 +97,8 @@ def is_of_lakebed(statement: Statement, sources: Sources) -> bool:
 
             target = changed_table(statement)
             return _names_table(statement, sources) if target is None else _is_table(target, sources)
-        if _explained(statement) in CHANGES:
-            return _names_table(statement, sources)
+        if (explained := _explained(statement)) is not None:
+            return is_of_lakebed(explained, sources)
         command = parse_command(statement, sources) if statement.word(0) in COMMANDS else None
         # a table USING hudi without a database is one of Spark's catalog, for a session with Hudi's own jar
         return command is not None and not is_hudi_table_of_spark(statement)
@@ -106,22 +106,13 @@ def is_of_lakebed(statement: Statement, sources: Sources) -> bool:
         return _names_table(statement, sources)
 
 
-def _explained(statement: Statement) -> str:
-    """The first word of the statement that an EXPLAIN is about; empty for any other."""
+def _explained(statement: Statement) -> Statement | None:
+    """The statement that changes rows and that an EXPLAIN is about; None for any other statement."""
     at = 1 + (statement.word(1) in ("EXTENDED", "CODEGEN", "COST", "FORMATTED"))
-    return statement.word(at) if statement.word(0) == "EXPLAIN" else ""
-
-
-def _refuse_explained_change(statement: Statement, sources: Sources) -> None:
-    """Raise `UnsupportedFeature` for an EXPLAIN of a statement that changes a table of lakebed: Spark has no plan of
-    it."""
-    change = _explained(statement)
-    if change in CHANGES and _names_table(statement, sources):
-        raise UnsupportedFeature(
-            f"Spark has no plan of the {change} of a table of lakebed",
-            hint="EXPLAIN takes queries; explain of the table, or of a merge, shows what lakebed does",
-            context={"feature": f"EXPLAIN {change}"},
-        )
+    if statement.word(0) != "EXPLAIN" or at >= len(statement.tokens):
+        return None
+    inner = parse_statement(statement.text[statement.tokens[at].start :], is_spark=True)
+    return inner if inner.kind in CHANGES else None
 
 
 def named_reference(name: str) -> Reference | None:

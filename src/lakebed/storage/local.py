@@ -442,6 +442,12 @@ class LocalStorage:
                     "name another path, or move the file away",
                     url=self.url(prefix),
                 ) from error
+            except FileNotFoundError as error:  # of file systems that are no place for files, such as /proc
+                raise refused(
+                    f"cannot make the folder {self.url(prefix)}: no folder can be made there",
+                    "name a path on a file system that takes new folders",
+                    url=self.url(prefix),
+                ) from error
 
 
 class LocalUpload(StreamUpload):

@@ -76,3 +76,29 @@ def test_writes_take_a_message(uri: str, tmp_path: Path, capsys: pytest.CaptureF
     assert invoke(["scan", uri, "--as-of", "kept", "--output", "json"]) == 0
     assert [version.message for version in lakebed.open(uri).versions] == ["load", None, "by hand", "again", "raise"]
     assert len(json.loads(capsys.readouterr().out.splitlines()[-1])) == 2
+
+
+def test_every_command_that_writes_takes_metadata(uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows, note = str(tmp_path / "rows.csv"), ["--metadata", "ticket=OPS=7", "--metadata", "by=ann"]
+    Path(rows).write_text("id,n\nd,4\n")
+    commands: list[list[str]] = [
+        ["upsert", uri, rows],
+        ["update", uri, "--set", "n=n+1"],
+        ["merge", uri, rows],
+        ["sql", "UPDATE t SET n = 3", "--table", f"t={uri}"],
+        ["delete", uri, "d"],
+        ["insert", uri, rows],
+        ["insert-overwrite", uri, rows, "--scope", "table"],
+        ["erase", uri, "--key", "d", "--yes"],
+        ["bulk-insert", uri, rows],
+        ["delete-partitions", uri, "*"],
+    ]
+    for command in commands:
+        assert invoke([*command, *note]) == 0, (command, capsys.readouterr().err)
+        version = lakebed.open(uri).versions[-1]
+        assert json.loads(version.metadata or "{}") == {"by": "ann", "ticket": "OPS=7"}, command
+    assert invoke(["merge", uri, rows, "--message", "joined"]) == 0
+    assert lakebed.open(uri).versions[-1].message == "joined"
+    assert invoke(["upsert", uri, rows, "--metadata", "ticket"]) == 2
+    assert "'ticket' is not KEY=VALUE" in capsys.readouterr().err
+    assert invoke(["upsert", uri, rows, "--metadata", "hoodie.x=1"]) == 5

@@ -4,6 +4,7 @@ moments are no local times, and quoted empty fields are null in columns of numbe
 from __future__ import annotations
 
 import gzip
+import json
 import uuid
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -273,3 +274,20 @@ def test_a_file_without_a_header_is_named_and_one_of_a_header_alone_has_no_rows(
 def test_every_column_of_a_message_or_file_stays_in_the_order_of_its_text(file: Any) -> None:
     path = file("rows.jsonl", '{"id":1,"a":"x","at":"2024-01-01T00:00:00Z","n":18446744073709551615,"z":true}')
     assert loaded(path).schema.names == ["id", "a", "at", "n", "z"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind", "values"),
+    [
+        (["2024-01-31", None], "date32[day]", [date(2024, 1, 31), None]),
+        (["2024-01-31", "2024-02-01 10:00:00"], "timestamp[us]", [datetime(2024, 1, 31), datetime(2024, 2, 1, 10)]),
+        (["2024-01-31", "2024-02-01T10:00:00Z"], "string", ["2024-01-31", "2024-02-01T10:00:00Z"]),
+        (["2024-01-31", "later"], "string", ["2024-01-31", "later"]),
+    ],
+)
+def test_dates_have_one_type_in_csv_and_json_files(file: Any, texts: list[Any], kind: str, values: list[Any]) -> None:
+    lines = "".join(f"{n},{text or ''}\n" for n, text in enumerate(texts))
+    objects = "\n".join(json.dumps({"id": n, "v": text}) for n, text in enumerate(texts))
+    assert column(file("rows.csv", f"id,v\n{lines}")) == (kind, values)
+    assert column(file("rows.jsonl", objects)) == (kind, values)
+    assert column(file("rows.json", f"[{','.join(objects.splitlines())}]")) == (kind, values)

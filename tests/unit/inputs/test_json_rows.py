@@ -113,7 +113,7 @@ def test_a_name_in_another_case_has_the_type_of_the_tables_column(file: Path) ->
 
 def test_new_columns_have_the_same_types_in_an_array_as_in_lines(file: Path) -> None:
     new = {"new": "2024-01-01", "deep": {"x": [1, 2.5]}}
-    expected = [{"new": datetime(2024, 1, 1), "deep": {"x": [1.0, 2.5]}, "id": 1}]
+    expected = [{"new": date(2024, 1, 1), "deep": {"x": [1.0, 2.5]}, "id": 1}]
     for text in (json.dumps({**new, "id": 1}), json.dumps([{**new, "id": 1}]), json.dumps({**new, "id": "1"})):
         assert rows(file, text) == expected
 

@@ -12,7 +12,7 @@ import pytest
 import lakebed
 from lakebed.config.settings import ValidationSettings
 from lakebed.errors import InvalidOption, ValidationFailed
-from lakebed.operations.precommit import Validation, validations_of
+from lakebed.operations.precommit import Validation, _check_query, refusals_of_engine, validations_of
 from lakebed.storage.memory import MemoryStorage
 from support.crash_tables import leftovers
 
@@ -194,6 +194,8 @@ def test_recorded_queries_reach_no_files(tmp_path: Path) -> None:
         "install httpfs#1",
         f"attach '{tmp_path / 'other.db'}'#1",
         "set enable_external_access = true#1",
+        "create table kept as select 1#1",
+        "insert into <TABLE_NAME> values (1)#1",
     ):
         with pytest.raises(InvalidOption, match="cannot be run"):
             t.upsert(more, options=single(query))
@@ -202,3 +204,44 @@ def test_recorded_queries_reach_no_files(tmp_path: Path) -> None:
     assert t.count() == 4
     with pytest.raises(InvalidOption, match="cannot be evaluated"):
         t.checks.add("reads", f"count(*) > (select count(*) from read_csv('{secret}'))", on="table")
+
+
+REFUSED_ON_SPARK = {
+    "select 1; drop table v": "not one SELECT",
+    "insert into v select * from v": "not one SELECT",
+    "insert overwrite directory '/tmp/x' select * from v": "not one SELECT",
+    "create table x as select * from v": "not one SELECT",
+    "from v insert into x select id": "not one SELECT",
+    "drop table v": "not one SELECT",
+    "select count(*) from parquet.`/etc/x`": "reads parquet.`/etc/x`",
+    "select count(*) from csv.`/etc/x`, v": "reads csv.`/etc/x`",
+    "select count(*) from v where id in (select id from other)": "reads other",
+    "select count(*) from sales.v": "reads sales.v",
+    "select count(*) from of_the_session(3)": "reads OF_THE_SESSION",
+    "select * from identifier('parquet.`/etc/x`')": "IDENTIFIER|identifier",
+    "with a as (select * from a) select * from a": "reads a,",
+    "select (with a as (select 1) select * from a) from a": "reads a,",
+    "select transform(id) using 'cat' as (x string) from v": "runs a program",
+    "select reflect('java.lang.System', 'exit', 0) from v": "calls reflect",
+    "select java_method('java.lang.System', 'exit', 0) from v": "calls java_method",
+    "select * from v -- \\\n/*\nparquet.`/etc/x` -- \\\n*/": "several ways",
+    "select '${env:HOME}' from v": "several ways",
+    "selec": "not one SELECT",
+}
+TAKEN_ON_SPARK = (
+    "select count(`fare`) from v where fare < 0",
+    "with a as (select * from v), b as (select * from a) select max(id) div 1 from b -- the last",
+    "select transform(array(1), x -> x + 1) from V union all (select id from v order by id)",
+    "select /*+ BROADCAST(v) */ count(*) from v lateral view explode(array(1, 2)) l as x",
+    "select count(*) from (select * from v) as w join (values (1)) as o (id) on w.id = o.id and o.id rlike '\\\\d'",
+)
+
+
+def test_on_spark_a_query_is_one_select_of_the_table() -> None:
+    for query, error in REFUSED_ON_SPARK.items():
+        with pytest.raises(InvalidOption, match=error), refusals_of_engine("no query", "", {}):
+            _check_query(query, frozenset("v"), is_raw=False)
+    for query in TAKEN_ON_SPARK:
+        _check_query(query, frozenset("v"), is_raw=False)
+    with pytest.raises(InvalidOption, match="several ways"), refusals_of_engine("no query", "", {}):
+        _check_query(TAKEN_ON_SPARK[-1], frozenset("v"), is_raw=True)

@@ -109,3 +109,20 @@ def test_a_forked_process_neither_commits_nor_rolls_back(tmp_path: Path) -> None
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     staged.commit()
     assert t.count() == 3
+
+
+def test_a_stage_that_a_restore_removed_says_so(tmp_path: Path) -> None:
+    t = created(tmp_path)
+    first = t.timeline[-1].time
+    t.upsert({"id": [4], "v": [4]})
+    with t.stage() as staged:
+        staged.upsert({"id": [3], "v": [3]})
+        (instant,) = pending(t)
+        restored = lakebed.open(t.uri).restore(first)
+        assert instant in [rolled.time for rolled in restored.rolled_back]
+        with pytest.raises(
+            CommitConflict, match=rf"a restore of the table \({restored.instant}\) removed instant {instant}"
+        ):
+            staged.commit()
+    assert sorted(t.scan().to_arrow()["id"].to_pylist()) == [1, 2]
+    assert leftovers(t.uri) == []

@@ -84,6 +84,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"hoodie.keep.min.commits": 6, "hoodie.keep.max.commits": 6}, ("is not above",)),
     ({"hoodie.clean.partition.filter.selected": "a"}, ("hoodie.clean.incremental.enabled=false",)),
     ({"hoodie.compact.inline": True, "hoodie.index.type": "SIMPLE"}, ("cannot be changed",)),
+    ({"hoodie.precommit.validators": "com.example.Mine"}, ("com.example.Mine, which is no", "SqlQueryEquality")),
 ]
 
 
@@ -98,6 +99,8 @@ def test_settings_that_belong_together_are_checked_at_create(make: Make) -> None
     chosen = {"hoodie.clean.partition.filter.selected": "a"}
     with pytest.raises(InvalidOption, match=r"hoodie\.clean\.incremental\.enabled=false"):
         make(properties=chosen)
+    with pytest.raises(InvalidOption, match="no validator of lakebed"):
+        make(properties={"hoodie.precommit.validators": "com.example.Mine"})
     table = make(properties={**chosen, "hoodie.clean.incremental.enabled": False})
     assert table.properties["lakebed.clean.partition.filter.selected"] == "a"
 

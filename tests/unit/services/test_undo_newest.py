@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption
+from lakebed.concurrency import process_queue
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
+from lakebed.services.undo_newest import undo
+from lakebed.testing import Mutation, crash_at
 
 KINDS = ["cow", "mor"]
 
@@ -100,3 +103,59 @@ def test_the_result_is_for_programs_too(tmp_path: Path) -> None:
     done = table.undo().to_dict()
     assert (done["operation"], done["inserted"], done["updated"], done["deleted"]) == ("upsert", 1, 1, 0)
     assert done["by"]["rolled_back"] == done["undone"]
+
+
+def raced_undo(table: lakebed.Table, other: Callable[[lakebed.Table], object]) -> object:
+    """An undo between whose look at the newest write and whose lock another process acts."""
+    acted: list[bool] = []
+
+    def act(_: Mutation) -> bool:
+        if not acted:
+            acted.append(True)
+            queues = dict(process_queue._queues)
+            process_queue._queues.clear()  # this thread waits for the lock, and acts as another process
+            other(lakebed.open(table.uri))
+            process_queue._queues.update(queues)
+        return False
+
+    with crash_at(act):
+        opened = lakebed.open(table.uri)
+    return opened.undo()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("serves", [False, True])
+def test_the_undo_that_comes_second_says_that_another_took_the_write_back(
+    tmp_path: Path, kind: Any, serves: bool
+) -> None:
+    table = written_table(tmp_path, kind)
+    before = rows_of(table)
+    written = table.upsert({"id": [2, 3], "n": [2, 2]})
+    if serves:
+        table.maintenance.compact() if kind == "mor" else table.maintenance.cluster()
+    with pytest.raises(CommitConflict, match=f"the write {written.instant} was taken back by another undo") as caught:
+        raced_undo(table, lakebed.Table.undo)
+    assert caught.value.kind is ConflictKind.TAKEN_BACK
+    assert rows_of(lakebed.open(table.uri)) == before
+
+
+def test_an_undo_that_has_not_read_the_write_yet_says_so_too(tmp_path: Path) -> None:
+    table = written_table(tmp_path, "cow")
+    before = rows_of(table)
+    table.upsert({"id": [2, 3], "n": [2, 2]})
+    context = table.opened.context(None, None, "rollback")  # with the timeline as it is now
+    lakebed.open(table.uri).undo()
+    with pytest.raises(CommitConflict, match=r"a commit \(.*\) was taken back by another undo"):
+        undo(lambda: context)
+    assert rows_of(lakebed.open(table.uri)) == before
+
+
+@pytest.mark.parametrize("serves", [False, True])
+def test_a_write_that_comes_between_is_not_taken_back(tmp_path: Path, serves: bool) -> None:
+    table = written_table(tmp_path, "cow")
+    table.upsert({"id": [2, 3], "n": [2, 2]})
+    if serves:
+        table.maintenance.cluster()
+    with pytest.raises(CommitConflict, match="another writer committed"):
+        raced_undo(table, lambda other: other.upsert({"id": [4], "n": [4]}))
+    assert rows_of(lakebed.open(table.uri)) == {1: 1, 2: 2, 3: 2, 4: 4}

@@ -359,8 +359,15 @@ def test_a_statement_notes_its_message_and_metadata(tmp_path: Path) -> None:
     lakebed.sql("update t set city = 'Bonn' where id = 1", {"t": table}, **note)
     lakebed.sql("delete from t where id = 2", {"t": table}, message="gone")
     lakebed.sql("insert into t values (3, 'Graz')", {"t": table})
+    source = {"id": [3], "city": ["Bern"]}
+    merge = "merge into t using s on t.id = s.id when matched then update set city = s.city"
+    lakebed.sql(merge, {"t": table, "s": source}, message="joined", metadata={"ticket": "OPS-8"})
     notes = [(one["message"], one["metadata"]) for one in table.versions.to_arrow().to_pylist()]
-    assert notes == [(None, None), ("a rename", '{"ticket": "OPS-7"}'), ("gone", None), (None, None)]
+    assert notes == [
+        *((None, None), ("a rename", '{"ticket": "OPS-7"}'), ("gone", None), (None, None)),
+        ("joined", '{"ticket": "OPS-8"}'),
+    ]
+    assert [version.operation for version in table.versions] == ["upsert", "update", "delete", "insert", "merge"]
     for wrong in ({"message": 7}, {"metadata": "ticket"}):
         with pytest.raises(InvalidOption, match="not"):
             lakebed.sql("delete from t", {"t": table}, **wrong)

@@ -363,3 +363,10 @@ def test_a_folder_is_not_made_where_a_file_is(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="a file is in its place"):
         LocalStorage(str(tmp_path / "t")).make_folder(".hoodie")
     assert (tmp_path / "t").read_text() == "x"
+
+
+def test_a_place_that_takes_no_folder_is_named() -> None:
+    with pytest.raises(
+        StorageError, match=r"cannot make the folder file:///proc/none/t/\.hoodie: no folder can be made"
+    ):
+        LocalStorage("/proc/none/t").make_folder(".hoodie")

@@ -221,6 +221,11 @@ def planned_rollbacks(plan: Mapping[str, Any]) -> list[Instant]:
     return instants
 
 
+def undone_by_restore(body: Mapping[str, Any]) -> Sequence[str]:
+    """The requested times of the instants that a completed restore rolled back, by its body."""
+    return [str(time) for time in body.get("instantsToRollback") or ()]
+
+
 def restored_instant(plan: Mapping[str, Any]) -> str:
     """The requested time of the instant to which a restore returns; empty if its plan does not have it."""
     return str(plan.get("savepointToRestoreTimestamp") or "")
