@@ -275,9 +275,12 @@ def rows_by_pages(
         stored = [name for name in columns if name in paged.columns]
         pages = PageReader(storage, base.path, base.size, paged)
         by_page = pages.readable(list(hits), stored)
-        if by_page and pages.share(hits, by_page) >= _MAX_PAGES:
+        placed = pages.placed(hits, by_page)
+        others = [name for name in by_page if name not in placed]
+        if others and pages.share(hits, others) >= _MAX_PAGES:
             many = sum(paged.groups[number][0] for number in hits) >= _PICKED_ROWS
-            by_page = pages.plain(list(hits), by_page) if many else []
+            others = pages.plain(list(hits), others) if many else []
+        by_page = [*others, *placed]
         unpaged = [name for name in stored if name not in by_page]
         if not by_page or (unpaged and file is None):
             return None
