@@ -39,7 +39,7 @@ from lakebed.vector_index.centroids import Centroids
 from lakebed.vector_index.codes import Coder
 from lakebed.vector_index.entries import Entries, row_hashes
 from lakebed.vector_index.layers import Changes, Groups, Layer, LayerHead, write_layer
-from lakebed.vector_index.search import Candidates, LayeredIndex
+from lakebed.vector_index.search import LayeredIndex
 from lakebed.vector_index.shape import IndexShape
 
 RECORD_TYPE: Final = "LAKEBED_IVF_1"
@@ -55,7 +55,6 @@ COMMIT = "commit"
 _TIE = 1e-3
 BUILD: Final = "0"
 """Stands for the instant of the layer of a build."""
-CANDIDATES: Final = pa.schema([("key", pa.string()), ("partition", pa.string()), ("file_id", pa.string())])
 
 
 @dataclass
@@ -216,15 +215,6 @@ class OpenedIndex:
     def groups_among(self, ids: pa.Array) -> npt.NDArray[np.bool_]:
         """Flags of the file groups of the index that are among these ids."""
         return np.asarray(pc.is_in(self.layered.groups.ids, value_set=ids))
-
-    def named(self, candidates: Candidates, count: int) -> list[pa.Table]:
-        """The candidates of each of `count` queries as tables of `CANDIDATES`."""
-        groups, at = self.layered.groups, pa.array(candidates.groups)
-        rows = pa.Table.from_arrays(
-            [candidates.keys, groups.partitions.take(at), groups.ids.take(at)], schema=CANDIDATES
-        )
-        ends = np.searchsorted(candidates.queries, np.arange(count + 1))
-        return [rows.slice(ends[n], ends[n + 1] - ends[n]) for n in range(count)]
 
 
 def stored_index(metadata: MetadataLookups, partition: str) -> StoredIndex:

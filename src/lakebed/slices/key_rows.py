@@ -21,7 +21,7 @@ from lakebed.format.base_formats import RowGroupReader, RowPicker
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyFooter, KeyPositions
 from lakebed.format.hashes import plain_strings
 from lakebed.format.read_tally import ReadTally, column_bytes
-from lakebed.format.row_addresses import FINGERPRINTS
+from lakebed.format.row_addresses import FINGERPRINTS, StoredFingerprints
 from lakebed.format.row_groups.pages import PageReader
 from lakebed.merge.log_entries import roots
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
@@ -230,24 +230,42 @@ def _addressed(
 ) -> dict[int, npt.NDArray[np.int64]] | None:
     """The rows of row groups that may have one of the group's keys, by the file's row addresses; None if the file has
     none, or those of another file."""
-    addresses = footer.addresses
-    if addresses is None:
+    with naming_damage(base.path):
+        stored = _fingerprints(reader, base, footer)
+    if stored is None:
         return None
     keys = pa.concat_arrays(list(groups.values())).unique()
-    with naming_damage(base.path):
-        location = reader.storage.url(base.path), base.size
-        stored = FINGERPRINTS.get(location)
-        if stored is None:
-            stored = addresses.read(lambda ranges: reader.storage.read_ranges(base.path, ranges))
-            if reader.tally is not None:
-                reader.tally.add("bytes", addresses.nbytes)
-            if stored is None:
-                return None
-            FINGERPRINTS.put(location, stored)
     rows = stored.find(keys)
     starts = np.array(footer.footer.group_starts)
     cuts = np.searchsorted(rows, starts)
     return {n: rows[cuts[n] : cuts[n + 1]] - starts[n] for n in groups}
+
+
+def _fingerprints(reader: SliceReader, base: BaseFile, footer: KeyFooter) -> StoredFingerprints | None:
+    """The row addresses of a base file; None if the file has none, or those of another file."""
+    addresses = footer.addresses
+    if addresses is None:
+        return None
+    location = reader.storage.url(base.path), base.size
+    stored = FINGERPRINTS.get(location)
+    if stored is None:
+        stored = addresses.read(lambda ranges: reader.storage.read_ranges(base.path, ranges))
+        if reader.tally is not None:
+            reader.tally.add("bytes", addresses.nbytes)
+        if stored is not None:
+            FINGERPRINTS.put(location, stored)
+    return stored
+
+
+def located_keys(
+    reader: SliceReader, base: BaseFile, keys: pa.Array, hints: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+    """The rows of a base file that may have each of the keys: pairs of the number of a key and the position of a row,
+    all that have it and rarely one with another key. `hints` has a position where each key probably is, -1 for none.
+    None if the file has no row addresses."""
+    with naming_damage(base.path):
+        stored = _fingerprints(reader, base, FOOTERS.read(reader.storage, base.path, base.size))
+    return None if stored is None else stored.locate(keys, hints)
 
 
 def rows_by_pages(

@@ -46,7 +46,8 @@ class Candidates:
     `queries` are the numbers of the queries, `groups` numbers in `LayeredIndex.groups`, `rows` positions in base files
     or -1. `is_uncertain` marks rows of which a later commit may have written another version: who takes one looks at
     the row. `vectors` are exact vectors of some candidates, and `vector_rows` tells their rows in this matrix: -1 for a
-    candidate without.
+    candidate without. `clusters` is the number of clusters that were looked at for a query, at most; `compared` that of
+    the entries whose distances were estimated, `bytes_read` the bytes of blocks that were read.
     """
 
     queries: Numbers
@@ -58,6 +59,9 @@ class Candidates:
     is_uncertain: Flags
     vectors: Matrix
     vector_rows: Numbers
+    clusters: int = 0
+    compared: int = 0
+    bytes_read: int = 0
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -152,6 +156,7 @@ class _Hits:
         self._parts: list[list[tuple[Floats, Numbers]]] = [[] for _ in queries]
         self.numbers = np.zeros(len(queries), np.int64)
         """How many rows each query has been compared with."""
+        self.bytes_read = 0
 
     def look(self, clusters: dict[int, _Cluster], queries: Numbers) -> None:
         """Compare some queries, by their numbers, with the entries of clusters."""
@@ -311,7 +316,12 @@ class LayeredIndex:
             self._look(hits, pairs)
             is_open = is_open[hits.numbers[is_open] < enough] if probes < clusters else is_open[:0]
             probes = min(2 * probes, clusters)
-        return hits.candidates()
+        return replace(
+            hits.candidates(),
+            clusters=int(is_done.sum(axis=1).max(initial=0)),
+            compared=int(hits.numbers.sum()),
+            bytes_read=hits.bytes_read,
+        )
 
     def _look(self, hits: _Hits, pairs: npt.NDArray[np.int64]) -> None:
         """Compare queries with clusters: pairs of the number of a query and that of a cluster."""
@@ -321,7 +331,8 @@ class LayeredIndex:
         is_one = len(np.unique(pairs[0])) == 1
         for first in range(0, len(numbers), _CLUSTERS_TOGETHER):
             part = slice(first, first + _CLUSTERS_TOGETHER)
-            clusters = self._clusters(numbers[part])
+            clusters, size = self._clusters(numbers[part])
+            hits.bytes_read += size
             if is_one and clusters:
                 hits.look(clusters, pairs[0, :1])
                 continue
@@ -329,8 +340,8 @@ class LayeredIndex:
                 if number in clusters:
                     hits.look({number: clusters[number]}, pairs[0, start:end])
 
-    def _clusters(self, numbers: Numbers) -> dict[int, _Cluster]:
-        """The clusters with these numbers that have entries, by number."""
+    def _clusters(self, numbers: Numbers) -> tuple[dict[int, _Cluster], int]:
+        """The clusters with these numbers that have entries, by number, and the bytes that were read for them."""
         clusters: dict[int, _Cluster] = {}
         missing: list[int] = []
         for number in numbers.tolist():
@@ -339,23 +350,27 @@ class LayeredIndex:
                 missing.append(number)
             else:
                 clusters[number] = cluster
-        for number, cluster in self._read(np.array(missing, np.int64)).items() if missing else ():
+        read, size = self._read(np.array(missing, np.int64)) if missing else ({}, 0)
+        for number, cluster in read.items():
             self._cache.put(number, cluster)
             clusters[number] = cluster
-        return {number: cluster for number, cluster in clusters.items() if len(cluster.entries)}
+        return {number: cluster for number, cluster in clusters.items() if len(cluster.entries)}, size
 
-    def _read(self, numbers: Numbers) -> dict[int, _Cluster]:
+    def _read(self, numbers: Numbers) -> tuple[dict[int, _Cluster], int]:
+        """Clusters by number from the blocks of all layers, and the bytes of these."""
+        size = 0
         parts: dict[int, list[_Cluster]] = {number: [] for number in numbers.tolist()}
         for of_layer, layer in enumerate(self._layers):
             blocks = layer.head.blocks_of(numbers)
             for data in layer.blocks(blocks) if blocks else ():
+                size += len(data)
                 entries = Entries.from_bytes(data, self._coder.shape)
                 starts = np.searchsorted(entries.coded.clusters, numbers, side="left").tolist()
                 ends = np.searchsorted(entries.coded.clusters, numbers, side="right").tolist()
                 for number, start, end in zip(parts, starts, ends, strict=True):
                     if end > start:
                         parts[number].append(self._counting(entries.slice(start, end), of_layer))
-        return {number: _Cluster.together(of_cluster) for number, of_cluster in parts.items() if of_cluster}
+        return {number: _Cluster.together(of_cluster) for number, of_cluster in parts.items() if of_cluster}, size
 
     def _counting(self, entries: Entries, number: int) -> _Cluster:
         """The entries of a layer that no later layer changed."""
@@ -386,7 +401,7 @@ class LayeredIndex:
         possible: list[Hashes] = []
         for start in range(0, self._coder.shape.clusters, _CLUSTERS_TOGETHER):
             numbers = np.arange(start, min(start + _CLUSTERS_TOGETHER, self._coder.shape.clusters))
-            for _, cluster in sorted(self._read(numbers).items()):
+            for _, cluster in sorted(self._read(numbers)[0].items()):
                 if len(cluster.entries):
                     possible.append(cluster.entries.hashes[cluster.is_uncertain])
                     writer.add(cluster.entries if relocate is None else relocate(cluster.entries))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption
 from lakebed.read import index_search
+from lakebed.read.index_search import SearchEffort
 
 DIMENSION = 8
 _numbers = itertools.count()
@@ -101,7 +103,17 @@ def test_the_columns_may_be_any() -> None:
 def test_an_explanation_names_what_is_looked_at() -> None:
     table, vectors = clustered()
     text = str(table.search(vectors[0], 3, probes=2, rerank=20).explain())
-    assert "by index    vector_index_emb: 2 of 12 clusters, 20 candidates, 20 rows read" in text
+    (line,) = (line for line in text.splitlines() if "by index" in line)
+    looked_at = re.fullmatch(
+        r"  by index    vector_index_emb: 2 of 12 clusters, (\d+) codes compared, 20 rows read, ([\d,]+) bytes", line
+    )
+    assert looked_at is not None
+    assert 20 <= int(looked_at[1]) < 600
+    # the blocks of the index are read by the first search alone, the vectors by each
+    assert int(looked_at[2].replace(",", "")) > 20 * 4 * DIMENSION
+    search = table.search(vectors[0], 3, probes=2, rerank=20)
+    assert (search.by_index is not None) and search.by_index.rows().num_rows == 3
+    assert search.by_index.effort == SearchEffort(2, int(looked_at[1]), 20, 20 * 4 * DIMENSION)
     assert "by index" not in str(table.search(vectors[0], 3, exact=True).explain())
 
 
@@ -125,7 +137,7 @@ def test_sql_searches_by_an_index_that_it_makes() -> None:
     )
     lakebed.sql(f"CREATE INDEX far ON t USING VECTOR (emb) OPTIONS ({options})", **sql)
     assert lakebed.sql(search.format("l2"), **sql).to_arrow()["id"].to_pylist()[0] == 4
-    assert "vector_index_far: 2 of 4 clusters" in str(table.search(vectors[4], 1, metric="l2").explain())
+    assert "vector_index_far: 2 of 4 clusters" in str(table.search(vectors[4], 1, metric="l2", rerank=9).explain())
     with pytest.raises(InvalidOption, match=r"vector\.pq"):
         lakebed.sql("CREATE INDEX bad ON t USING VECTOR (emb) OPTIONS ('vector.pq' = '4')", **sql)
     lakebed.sql("DROP INDEX far ON t", **sql)
