@@ -27,6 +27,7 @@ from lakebed.vector_index.shape import ELEMENTS
 
 Flags = npt.NDArray[np.bool_]
 CACHE_BYTES: Final = 256 << 20
+"""The bytes of the clusters of all indexes that stay in memory."""
 MAX_SKEW: Final = 8
 MAX_NEW_SHARE: Final = 0.3
 _CLUSTERS_TOGETHER: Final = 64
@@ -136,6 +137,9 @@ class _Cluster:
             return parts[0]
         entries = Entries.together([part.entries for part in parts])
         return _Cluster(entries, np.concatenate([part.is_uncertain for part in parts]))
+
+
+_CLUSTERS = BoundedCache[_Cluster](CACHE_BYTES)
 
 
 def _least(distances: Floats, count: int) -> Numbers:
@@ -269,11 +273,12 @@ class LayeredIndex:
     """A vector index as it is at one moment: the layer of a build or of a fold, and those of later commits in the order
     in which they count. Several threads may search it."""
 
-    def __init__(self, coder: Coder, layers: Sequence[Layer], cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, coder: Coder, layers: Sequence[Layer], cache: BoundedCache[Any] | None = None) -> None:
+        """The clusters that were read stay in `cache` (None: one that all indexes of the process share)."""
         self._coder = coder
         self._layers = tuple(layers)
-        self._cache_bytes = cache_bytes
-        self._cache = BoundedCache[_Cluster](cache_bytes)
+        self._cache = _CLUSTERS if cache is None else cache
+        self._name = object()
         heads = [layer.head for layer in self._layers]
         self.groups, self._group_numbers = _numbered_groups([head.groups for head in heads])
         """The file groups of all layers, each once."""
@@ -289,7 +294,7 @@ class LayeredIndex:
     def of_instants(self, instants: Collection[str]) -> LayeredIndex:
         """The index with its first layer, and of the later ones only those of these instants."""
         layers = [layer for number, layer in enumerate(self._layers) if not number or layer.instant in instants]
-        return LayeredIndex(self._coder, layers, self._cache_bytes)
+        return LayeredIndex(self._coder, layers, self._cache)
 
     def search(self, queries: Matrix, count: int, probes: int, allowed: Allowed | None = None) -> Candidates:
         """The `count` rows with the least estimated distances to each query, of the `probes` clusters that are nearest
@@ -345,14 +350,14 @@ class LayeredIndex:
         clusters: dict[int, _Cluster] = {}
         missing: list[int] = []
         for number in numbers.tolist():
-            cluster = self._cache.get(number)
+            cluster = self._cache.get((self._name, number))
             if cluster is None:
                 missing.append(number)
             else:
                 clusters[number] = cluster
         read, size = self._read(np.array(missing, np.int64)) if missing else ({}, 0)
         for number, cluster in read.items():
-            self._cache.put(number, cluster)
+            self._cache.put((self._name, number), cluster)
             clusters[number] = cluster
         return {number: cluster for number, cluster in clusters.items() if len(cluster.entries)}, size
 

@@ -112,7 +112,8 @@ def test_an_explanation_names_what_is_looked_at() -> None:
     # the blocks of the index are read by the first search alone, the vectors by each
     assert int(looked_at[2].replace(",", "")) > 20 * 4 * DIMENSION
     search = table.search(vectors[0], 3, probes=2, rerank=20)
-    assert (search.by_index is not None) and search.by_index.rows().num_rows == 3
+    assert search.by_index is not None
+    assert search.by_index.rows().num_rows == 3
     assert search.by_index.effort == SearchEffort(2, int(looked_at[1]), 20, 20 * 4 * DIMENSION)
     assert "by index" not in str(table.search(vectors[0], 3, exact=True).explain())
 
