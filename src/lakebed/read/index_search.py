@@ -15,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.hashes import plain_strings
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.vector_definitions import vector_index_of
 from lakebed.metadata_kinds.vector_store import OpenedIndex, open_index, stored_index
-from lakebed.model import RECORD_KEY, FileGroupId
+from lakebed.model import RECORD_KEY, BaseFile, FileGroupId, FileSlice
 from lakebed.read.batches import row_readers
 from lakebed.read.lookup import KeySearch, LookupKeys
 from lakebed.read.placed_rows import is_placed, rows_at
@@ -27,9 +28,9 @@ from lakebed.schema.logical_types import vector_matrix
 from lakebed.schema.plain_arrow import as_numpy, matching_rows
 from lakebed.sharing import once
 from lakebed.slices.key_rows import located_keys
-from lakebed.storage.parallel import parallel_map
+from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.vector_index.entries import row_hashes
-from lakebed.vector_index.search import Allowed, Candidates
+from lakebed.vector_index.search import Allowed, Candidates, LayeredIndex
 from lakebed.wording import count_text
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ MIN_ROWS: Final = 20_000
 # Rows that are read for each query: at least so many, or so many for each row of the answer.
 _RERANK: Final = 50
 _RERANK_OF_K: Final = 5
+# The bytes of rows of log files that stay in memory.
+_LOGGED_BYTES: Final = 128 << 20
 # A search that finds too few rows looks at so many times the clusters and rows.
 _WIDER: Final = 4
 
@@ -95,7 +98,8 @@ class CandidateRows:
             for group, of_group in self._moved(index, candidates, np.concatenate(elsewhere)).items():
                 groups.setdefault(group, []).append(of_group)
         found = [(self.jobs[group], np.concatenate(parts)) for group, parts in groups.items() if group in self.jobs]
-        return parallel_map(lambda job: self._rows(*job, candidates), found, self.threads)
+        parts = parallel_map(lambda job: self._rows(*job, index, candidates), found, self.threads)
+        return [part for of_job in parts for part in of_job]
 
     @once
     def _in_view(self) -> frozenset[FileGroupId]:
@@ -115,57 +119,109 @@ class CandidateRows:
                 moved[group] = of[as_numpy(pc.is_in(keys, value_set=in_slice))]
         return moved
 
-    def _rows(self, job: SearchJob, of: Numbers, candidates: Candidates) -> NamedRows:
+    def _rows(self, job: SearchJob, of: Numbers, index: OpenedIndex, candidates: Candidates) -> list[NamedRows]:
         """The rows of the candidates `of` in the slice of a job."""
-        keys, base = candidates.keys.take(pa.array(of)), job.file_slice.base_file
-        located = None
-        if base is not None and is_placed(job.file_slice):
-            located = located_keys(self.slices, base, keys, candidates.rows[of])
-        if located is None:
-            return self._rows_of_keys(job, of, keys)
-        named, positions = located
+        file_slice, keys, hints = job.file_slice, candidates.keys.take(pa.array(of)), candidates.rows[of]
+        base = file_slice.base_file
+        if base is not None and not base.is_skeleton:
+            located = located_keys(self.slices, base, keys, hints)
+            if located is not None and is_placed(file_slice):
+                return [self._placed(file_slice, job.vectors, job.others, of[located[0]], located[1])]
+            logged = None if located is None else self._logged(job, index.layered)
+            if located is not None and logged is not None:
+                reader = self._of_base(job, base)
+                is_stored = ~logged.is_replaced[located[1]]
+                named, rows = located[0][is_stored], located[1][is_stored]
+                stored = self._placed(file_slice.without_logs(), reader, reader, of[named], rows)
+                return [stored, self._with_keys(job, of, keys, logged.rows)]
+        reader = self._keyed_readers[file_slice.partition, file_slice.file_id]
+        ordered = keys.unique()
+        ordered = ordered.take(pc.sort_indices(ordered))
+        batches = reader.rows_of_keys(self.slices, file_slice, ordered, use_bloom=False)
+        schema = pa.schema([reader.read_schema.field(name) for name in reader.columns])
+        return [self._with_keys(job, of, keys, pa.Table.from_batches(batches, schema).combine_chunks())]
+
+    def _placed(
+        self, file_slice: FileSlice, vectors: RowReader, others: RowReader, named: Numbers, positions: Numbers
+    ) -> NamedRows:
+        """Rows of a base file at positions, for each the row of one candidate."""
         rows, of_rows = np.unique(positions, return_inverse=True)
-        vectors = rows_at(self.slices, job.file_slice, job.vectors.unfiltered([self.column]), rows)
+        found = rows_at(self.slices, file_slice, vectors.unfiltered([self.column]), rows)
 
         def read(numbers: Numbers) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-            return self._fulfilling(job, rows[numbers])
+            every = others.unfiltered(others.read_schema.names)
+            return _fulfilling(others, rows_at(self.slices, file_slice, every, rows[numbers]))
 
-        return NamedRows(vectors[self.column].combine_chunks(), of[named], of_rows, read)
+        return NamedRows(found[self.column].combine_chunks(), named, of_rows, read)
 
-    def _fulfilling(self, job: SearchJob, rows: Numbers) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-        """The columns of the result of rows of a base file, and flags of those that fulfil the condition."""
-        others = job.others
-        found = rows_at(self.slices, job.file_slice, others.unfiltered(others.read_schema.names), rows)
-        fulfils = np.ones(len(rows), np.bool_)
-        if others.condition is not None:
-            numbered = found.append_column(_NUMBER, pa.array(np.arange(len(rows))))
-            fulfils[:] = False
-            for batch in numbered.to_batches():
-                fulfils[as_numpy(matching_rows(batch, others.condition).column(_NUMBER))] = True
-        return found.select(list(others.columns)), fulfils
-
-    def _rows_of_keys(self, job: SearchJob, of: Numbers, keys: pa.Array) -> NamedRows:
-        """The rows of candidates with these keys in the slice of a job, all columns at once."""
-        ordered = keys.unique()
-        reader = self._keyed_readers[job.file_slice.partition, job.file_slice.file_id]
-        ordered = ordered.take(pc.sort_indices(ordered))
-        batches = reader.rows_of_keys(self.slices, job.file_slice, ordered, use_bloom=False)
-        schema = pa.schema([reader.read_schema.field(name) for name in reader.columns])
-        table = pa.Table.from_batches(batches, schema).combine_chunks()
+    def _with_keys(self, job: SearchJob, of: Numbers, keys: pa.Array, table: pa.Table) -> NamedRows:
+        """Those of some rows that have the keys of the candidates `of`."""
         rows = pc.index_in(keys, value_set=plain_strings(table[RECORD_KEY].combine_chunks()))
         is_there = as_numpy(rows.is_valid())
-        others = table.select(list(job.others.columns))
         return NamedRows(
             table[self.column].combine_chunks(),
             of[is_there],
             as_numpy(rows.drop_null()).astype(np.int64),
-            lambda numbers: (others.take(pa.array(numbers)), np.ones(len(numbers), np.bool_)),
+            lambda numbers: _fulfilling(job.others, table.take(pa.array(numbers))),
         )
+
+    def _logged(self, job: SearchJob, layered: LayeredIndex) -> _LoggedRows | None:
+        """What the log files of a slice change; None where its base file has no rows that stay as they are."""
+        file_slice, reader = job.file_slice, self._keyed_readers[job.file_slice.partition, job.file_slice.file_id]
+        assert file_slice.base_file is not None
+        every = reader.unfiltered(reader.read_schema.names)
+        key = (layered.name, self.snapshot.as_of, file_slice, every.columns)
+        logged = _LOGGED.get(key)
+        if logged is None:
+            touched = every.touched(self.slices, file_slice, file_slice.base_file)
+            if not touched.has_untouched_rows:
+                return None
+            flags = touched.flags()
+            batches = [rows for batch in touched.log_rows() for rows in every.shaped(batch, file_slice.partition)]
+            logged = _LoggedRows(flags, pa.Table.from_batches(batches, every.read_schema).combine_chunks())
+            _LOGGED.put(key, logged)
+        return logged
+
+    def _of_base(self, job: SearchJob, base: BaseFile) -> RowReader:
+        """The reader of the rows of a base file that has log files, with the columns and the condition of the job."""
+        keyed, plan = self._keyed_readers[job.file_slice.partition, job.file_slice.file_id], self._keyed_plan
+        reader = replace(keyed, sources=plan.base_sources[base.instant])
+        return replace(reader, columns=job.others.columns)
+
+    @once
+    def _keyed_plan(self) -> ScanPlan:
+        return self.keyed()
 
     @once
     def _keyed_readers(self) -> Mapping[FileGroupId, RowReader]:
-        plan = self.keyed()
+        plan = self._keyed_plan
         return {(s.partition, s.file_id): reader for s, reader in row_readers(plan, plan.predicate)}
+
+
+def _fulfilling(reader: RowReader, rows: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """The columns of a reader from rows that have all that it reads, and flags of those that fulfil its condition."""
+    fulfils = np.ones(len(rows), np.bool_)
+    if reader.condition is not None:
+        fulfils[:] = False
+        for batch in rows.append_column(_NUMBER, pa.array(np.arange(len(rows)))).to_batches():
+            fulfils[as_numpy(matching_rows(batch, reader.condition).column(_NUMBER))] = True
+    return rows.select(list(reader.columns)), fulfils
+
+
+@dataclass(frozen=True, eq=False)
+class _LoggedRows:
+    """What log files change of a slice: flags of the rows of its base file that they replace or delete, and the rows
+    that they bring."""
+
+    is_replaced: npt.NDArray[np.bool_]
+    rows: pa.Table
+
+    @property
+    def nbytes(self) -> int:
+        return self.is_replaced.nbytes + self.rows.nbytes
+
+
+_LOGGED = BoundedCache[_LoggedRows](_LOGGED_BYTES)
 
 
 @dataclass
@@ -281,7 +337,8 @@ class IndexSearch:
                 return found
 
             first = [found.take(slice(nearest.count)) for found in ranked]
-            result = self.task.result([(f.distances, f.parts, f.rows) for f in first], read)
+            task = replace(self.task, threads=self.candidates.threads)
+            result = task.result([(f.distances, f.parts, f.rows) for f in first], read)
             if not failing:
                 return result
             ranked = [found.take(~_among(found, failing)) for found in ranked]
@@ -346,7 +403,8 @@ def index_search(scan: Scan, task: SearchTask, options: SearchOptions) -> IndexS
         {group: job for group, job in jobs.items() if group not in covered.groups},
         lambda: scan.of_columns([RECORD_KEY, nearest.column, *names]).plan,
         nearest.column,
-        task.threads,
+        # small reads of local files take less time than threads do that take turns
+        task.threads if is_remote(snapshot.storage) else 1,
     )
     return IndexSearch(
         open_index(stored, snapshot),

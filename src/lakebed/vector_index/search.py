@@ -278,7 +278,8 @@ class LayeredIndex:
         self._coder = coder
         self._layers = tuple(layers)
         self._cache = _CLUSTERS if cache is None else cache
-        self._name = object()
+        self.name = object()
+        """Names what was read of this index in caches."""
         heads = [layer.head for layer in self._layers]
         self.groups, self._group_numbers = _numbered_groups([head.groups for head in heads])
         """The file groups of all layers, each once."""
@@ -350,14 +351,14 @@ class LayeredIndex:
         clusters: dict[int, _Cluster] = {}
         missing: list[int] = []
         for number in numbers.tolist():
-            cluster = self._cache.get((self._name, number))
+            cluster = self._cache.get((self.name, number))
             if cluster is None:
                 missing.append(number)
             else:
                 clusters[number] = cluster
         read, size = self._read(np.array(missing, np.int64)) if missing else ({}, 0)
         for number, cluster in read.items():
-            self._cache.put((self._name, number), cluster)
+            self._cache.put((self.name, number), cluster)
             clusters[number] = cluster
         return {number: cluster for number, cluster in clusters.items() if len(cluster.entries)}, size
 

@@ -285,11 +285,9 @@ class PageReader:
                 continue
             (leaf,) = self.file.columns[name].leaves
             indexes = self.indexes(list(rows), [name])
-            read = sum(len(of_group) for of_group in rows.values()) * _BYTES_A_VALUE
-            of_pages = sum(
-                int(np.array(indexes[group, leaf].sizes)[_pages_of(indexes[group, leaf], of_group)].sum())
-                for group, of_group in rows.items()
-            )
+            read = sum(map(len, rows.values())) * _BYTES_A_VALUE
+            pages = ((indexes[group, leaf], len(of_group)) for group, of_group in rows.items())
+            of_pages = sum(min(count, len(index.sizes)) * index.largest for index, count in pages)
             if read < of_pages and all(self.file.groups[group][1][leaf].codec == NO_CODEC for group in rows):
                 names.append(name)
         return names
@@ -328,15 +326,19 @@ class PageReader:
                 index = indexes[group, leaf]
                 size += min(len(group_rows), len(index.sizes)) * index.largest
             if size >= _READ_BYTES:
-                yield list(part), self._take(part, columns, indexes)
+                yield list(part), self._take(part, columns, indexes, placed)
                 part, size = {}, 0
         if part:
-            yield list(part), self._take(part, columns, indexes)
+            yield list(part), self._take(part, columns, indexes, placed)
 
     def _take(
-        self, rows: Mapping[int, Rows], columns: Sequence[str], indexes: Mapping[tuple[int, int], OffsetIndex]
+        self,
+        rows: Mapping[int, Rows],
+        columns: Sequence[str],
+        indexes: Mapping[tuple[int, int], OffsetIndex],
+        placed_columns: Sequence[str],
     ) -> pa.Table:
-        placed = {name: _PlacedValues(self.file, name, rows, indexes) for name in self.placed(rows, columns)}
+        placed = {name: _PlacedValues(self.file, name, rows, indexes) for name in placed_columns}
         of_pages = [name for name in columns if name not in placed]
         plain = self.plain(list(rows), of_pages)
         files: dict[tuple[bytes, ...], _SmallFile] = {}
@@ -356,7 +358,7 @@ class PageReader:
             values = of_column.values([next(parts) for _ in of_column.ranges])
             if values is None:
                 self.file.not_placed.add(name)
-                values = self._take(rows, [name], indexes)[name]
+                values = self._take(rows, [name], indexes, ())[name]
             arrays[name] = values
         return pa.table({name: arrays[name] for name in columns})
 
