@@ -667,7 +667,8 @@ class Table:
         Rows farther than `max_distance` and rows without a vector are left out. A matrix is a batch: the result has the
         nearest rows of each of its rows, with the number of the query in `_hudi_query_index`.
 
-        Raises `InvalidOption` for a column that is no vector, and for a query of another dimension.
+        Raises `InvalidOption` for a column that is no vector, for a query of another dimension, and for `probes` or
+        `rerank` with `exact`.
 
         >>> texts = lakebed.create("memory://docs/texts", pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))]),
         ...                        key="id")

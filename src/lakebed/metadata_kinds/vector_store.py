@@ -53,6 +53,8 @@ COMMIT = "commit"
 """The `entry` of a compared row that is a commit."""
 # Clusters whose centroids are as near as that to a vector may both be taken for the nearest one.
 _TIE = 1e-3
+# The rows of a layer whose blocks are read as a whole.
+_SMALL_LAYER = 1 << 13
 BUILD: Final = "0"
 """Stands for the instant of the layer of a build."""
 
@@ -163,11 +165,23 @@ class StoredIndex:
 
     def _blocks(self, of: str, numbers: Sequence[int]) -> list[bytes]:
         keys = [_block_key(of, number) for number in numbers]
-        stored = self._lookup(keys)
+        stored = self._small_layers if of in self._small else self._lookup(keys)
         for key in keys:
             if key not in stored:
                 raise self._lost(key)
         return [stored[key] for key in keys]
+
+    @once
+    def _small(self) -> frozenset[str]:
+        """The layers of commits of few rows: their blocks are read together, since a look-up for each layer would take
+        longer than all of their bytes."""
+        return frozenset(of for of, head in self._heads.items() if of != BUILD and head.rows <= _SMALL_LAYER)
+
+    @once
+    def _small_layers(self) -> Mapping[str, Any]:
+        return self._bytes_by_key(
+            self.metadata.beginning_with(self.partition, [f"{_BLOCKS}{of}|" for of in sorted(self._small)])
+        )
 
     def _record(self, key: str) -> bytes:
         stored = self._lookup([key])

@@ -333,7 +333,7 @@ class Search(Results):
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
     """The number of rows, the column, the metric and the condition of a search. Raises `InvalidOption` for a metric or
-    a number that there is not.
+    a number that there is not, and for numbers of an index in an exact search.
 
     An `exact` search uses no index. `probes` is the number of clusters that a search by an index looks at, `rerank` how
     many rows it reads for each query.
@@ -353,6 +353,12 @@ class SearchOptions:
             value = getattr(self, name)
             if value is not None and whole_number("search", name, value) < 1:
                 raise refused("search", name, value, "a whole number above 0")
+            if value is not None and name != "k" and self.exact:
+                raise InvalidOption(
+                    f"an exact search compares all rows: {name} is a number of searches by an index",
+                    hint=f"leave out {name}, or exact",
+                    context={"argument": name},
+                )
         if self.metric not in METRICS:
             raise refused("search", "metric", self.metric, f"one of {', '.join(METRICS)}")
 

@@ -11,10 +11,15 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata_kinds import vector_store
 from lakebed.read import index_search
 from lakebed.read.index_search import SearchEffort
+from lakebed.storage import open_storage
+from lakebed.vector_index.entries import row_hashes
 
 DIMENSION = 8
+WITHOUT_COMPACTION = {"hoodie.compact.inline": "false"}
 _numbers = itertools.count()
 
 
@@ -116,6 +121,59 @@ def test_an_explanation_names_what_is_looked_at() -> None:
     assert search.by_index.rows().num_rows == 3
     assert search.by_index.effort == SearchEffort(2, int(looked_at[1]), 20, 20 * 4 * DIMENSION)
     assert "by index" not in str(table.search(vectors[0], 3, exact=True).explain())
+
+
+@pytest.mark.parametrize("least", [10, 20_000], ids=["by the index", "exactly"])
+@pytest.mark.parametrize("cached", [0, 1 << 40], ids=["read again", "in memory"])
+@pytest.mark.parametrize("small", [0, 1 << 40], ids=["block by block", "whole layers"])
+def test_rows_in_log_files_are_searched_as_the_others(
+    least: int, cached: int, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_search, "MIN_ROWS", least)
+    monkeypatch.setattr(index_search._LOGGED, "_max_bytes", cached)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(vector_store, "_SMALL_LAYER", small)
+    table, vectors = clustered(type="mor")
+
+    def changed(ids: np.ndarray, numbers: np.ndarray, n: int | None) -> None:
+        vectors[ids] = vectors[numbers]
+        rows = {"id": ids, "emb": pa.array(list(vectors[ids])), "city": [f"c{i % 3}" for i in ids]}
+        table.upsert(pa.table({**rows, "n": pa.array([n] * len(ids), pa.int64())}), options=WITHOUT_COMPACTION)
+
+    changed(np.arange(40, 80), np.arange(200, 240), 7)
+    table.delete([{"id": n, "city": f"c{n % 3}"} for n in range(100, 120)], options=WITHOUT_COMPACTION)
+    changed(np.arange(70, 110, 2), np.arange(300, 320), 8)
+    assert all(file_slice.log_files for file_slice in open_snapshot(open_storage(table.uri)).file_slices())
+    for where in (None, "n = 7", "n <> 7", "city = 'c1'"):
+        for query in (vectors[45], vectors[72] + 0.01, vectors[105]):
+            exact = found(table, query, 30, where=where, exact=True)
+            for _ in range(2):
+                assert by_distance(found(table, query, 30, where=where, probes=100, rerank=1000)) == by_distance(exact)
+            assert set(found(table, query, 3, where=where, probes=1, rerank=3)) <= set(
+                found(table, query, 600, where=where, exact=True)
+            )
+
+
+def by_distance(rows: list[tuple[int, float]]) -> list[tuple[float, int]]:
+    return sorted((distance, number) for number, distance in rows)
+
+
+def test_a_candidate_that_does_not_fulfil_the_condition_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where two rows have one hash: the index is told that every row fulfils the condition."""
+    for kind in ("cow", "mor"):
+        table, vectors = clustered(type=kind)
+        every = row_hashes(pa.array([str(n) for n in range(600)]), pa.array([f"c{n % 3}" for n in range(600)]))
+        monkeypatch.setattr(index_search, "MIN_ROWS", 0)
+        monkeypatch.setattr(index_search, "_allowed_rows", lambda scan, every=every: every)
+        for where in ("n = 2", "city = 'c1' and n > 1"):
+            exact = found(table, vectors[7], 20, where=where, exact=True)
+            assert found(table, vectors[7], 20, where=where, probes=100, rerank=1000) == exact
+
+
+@pytest.mark.parametrize("name", ["probes", "rerank"])
+def test_numbers_of_the_index_are_refused_in_an_exact_search(name: str) -> None:
+    table, vectors = clustered(60)
+    with pytest.raises(InvalidOption, match=f"Leave out {name}, or exact"):
+        table.search(vectors[0], 3, exact=True, **{name: 5})
 
 
 @pytest.mark.parametrize("name", ["probes", "rerank"])
