@@ -132,7 +132,7 @@ def test_rows_in_log_files_are_searched_as_the_others(
     monkeypatch.setattr(index_search, "MIN_ROWS", least)
     monkeypatch.setattr(index_search._LOGGED, "_max_bytes", cached)  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(vector_store, "_SMALL_LAYER", small)
-    table, vectors = clustered(type="mor")
+    table, vectors = clustered(type="mor", index="bucket", buckets=1)
 
     def changed(ids: np.ndarray, numbers: np.ndarray, n: int | None) -> None:
         vectors[ids] = vectors[numbers]
