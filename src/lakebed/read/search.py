@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -305,14 +304,19 @@ class Search(Results):
         return self._scan._renew()  # pyright: ignore[reportPrivateUsage]
 
     def to_spark(self) -> DataFrame:
-        """A lazy DataFrame: each task finds the nearest rows of its file slices, and one step takes the nearest of
-        these."""
+        """A DataFrame. A search by an index runs in this process at once. In an exact one, which is lazy, each task
+        finds the nearest rows of its file slices, and one step takes the nearest of these."""
         spark = self._session(self._storage())
-        from lakebed.read.spark_search import search_frame
+        from lakebed.read.spark_search import answer_frame, search_frame
 
         tuning = self._scan.reads.worker_tuning
-        frame = partial(search_frame, spark=spark, tuning=tuning)
-        return read_again(self._storage(), lambda: frame(self.task), self._renew)
+
+        def frame() -> DataFrame:
+            if self.by_index is not None:
+                return answer_frame(self.by_index.rows(), spark, tuning=tuning)
+            return search_frame(self.task, spark, tuning=tuning)
+
+        return read_again(self._storage(), frame, self._renew)
 
     def explain(self) -> Lines:
         """The plan as text: the files whose vectors are read, and what is searched for."""
