@@ -81,15 +81,19 @@ class Allowed:
             self._filter = np.zeros(1 << _FILTER_BITS, np.bool_)
             self._filter[self._hashes >> np.uint64(64 - _FILTER_BITS)] = True
 
-    def rows(self, entries: Entries) -> Numbers:
-        """The row numbers of the entries that are allowed, in ascending order."""
-        rows = np.arange(len(entries)) if self._groups is None else np.flatnonzero(self._groups[entries.groups])
-        if self._hashes is None:
-            return rows
-        hashes = entries.hashes[rows]
-        # few hashes pass the filter, which is much faster than a binary search
-        passed = np.flatnonzero(self._filter[hashes >> np.uint64(64 - _FILTER_BITS)])
-        return rows[passed[_positions(self._hashes, hashes[passed]) >= 0]]
+    def rows(self, parts: Sequence[Entries]) -> list[Numbers]:
+        """The row numbers of the entries of each part that are allowed, in ascending order."""
+        ends = np.cumsum([len(entries) for entries in parts])
+        rows = np.arange(ends[-1])
+        if self._groups is not None:
+            rows = np.flatnonzero(np.concatenate([self._groups[entries.groups] for entries in parts]))
+        if self._hashes is not None:
+            hashes = np.concatenate([entries.hashes for entries in parts])[rows]
+            # few hashes pass the filter, which is much faster than a binary search
+            passed = np.flatnonzero(self._filter[hashes >> np.uint64(64 - _FILTER_BITS)])
+            rows = rows[passed[_positions(self._hashes, hashes[passed]) >= 0]]
+        of_parts = np.split(rows, np.searchsorted(rows, ends[:-1]))
+        return [of_part - end + len(entries) for of_part, end, entries in zip(of_parts, ends, parts, strict=True)]
 
 
 def _positions(ordered: Hashes, hashes: Hashes) -> Numbers:
@@ -168,7 +172,7 @@ class _Hits:
         if self._allowed is None:
             rows = None
         else:
-            rows = [self._allowed.rows(cluster.entries) for cluster in clusters.values()]
+            rows = self._allowed.rows([cluster.entries for cluster in clusters.values()])
             coded = [part.take(of_cluster) for part, of_cluster in zip(coded, rows, strict=True)]
         counts = np.array([len(part) for part in coded])
         ends, numbers = np.cumsum(counts), np.array(list(clusters))
