@@ -168,8 +168,9 @@ class SearchTask:
 
     def result(self, winners: Sequence[Winners], read: Callable[[int, Rows], pa.Table]) -> pa.Table:
         """The rows of the winners of each query, with their distances; `read` is that of `gathered_rows`."""
-        none = np.empty(0, np.int64)
-        parts, rows = (np.concatenate([none, *(of_query[n] for of_query in winners)]) for n in (1, 2))
+        none: Rows = np.empty(0, np.int64)
+        parts = np.concatenate([none, *(of_query for _, of_query, _ in winners)])
+        rows = np.concatenate([none, *(of_query for _, _, of_query in winners)])
         return self._with_distances(gathered_rows(parts, rows, read, self.threads), winners)
 
     def _others(self, number: int, rows: Rows) -> pa.Table:
