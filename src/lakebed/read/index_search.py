@@ -20,7 +20,7 @@ from lakebed.format.hashes import plain_strings
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.vector_definitions import vector_index_of
 from lakebed.metadata_kinds.vector_store import OpenedIndex, open_index, stored_index
-from lakebed.model import RECORD_KEY, BaseFile, FileGroupId, FileSlice
+from lakebed.model import RECORD_KEY, FileGroupId, FileSlice
 from lakebed.read.batches import row_readers
 from lakebed.read.lookup import KeySearch, LookupKeys
 from lakebed.read.placed_rows import is_placed, rows_at
@@ -129,7 +129,9 @@ class CandidateRows:
                 return [self._placed(file_slice, job.vectors, job.others, of[located[0]], located[1])]
             logged = None if located is None else self._logged(job, index.layered)
             if located is not None and logged is not None:
-                reader = self._of_base(job, base)
+                keyed = self._keyed_readers[file_slice.partition, file_slice.file_id]
+                sources = self._keyed_plan.base_sources[base.instant]
+                reader = replace(keyed, sources=sources, columns=job.others.columns)
                 is_stored = ~logged.is_replaced[located[1]]
                 named, rows = located[0][is_stored], located[1][is_stored]
                 stored = self._placed(file_slice.without_logs(), reader, reader, of[named], rows)
@@ -181,12 +183,6 @@ class CandidateRows:
             logged = _LoggedRows(flags, pa.Table.from_batches(batches, every.read_schema).combine_chunks())
             _LOGGED.put(key, logged)
         return logged
-
-    def _of_base(self, job: SearchJob, base: BaseFile) -> RowReader:
-        """The reader of the rows of a base file that has log files, with the columns and the condition of the job."""
-        keyed, plan = self._keyed_readers[job.file_slice.partition, job.file_slice.file_id], self._keyed_plan
-        reader = replace(keyed, sources=plan.base_sources[base.instant])
-        return replace(reader, columns=job.others.columns)
 
     @once
     def _keyed_plan(self) -> ScanPlan:
@@ -341,7 +337,8 @@ class IndexSearch:
             result = task.result([(f.distances, f.parts, f.rows) for f in first], read)
             if not failing:
                 return result
-            ranked = [found.take(~_among(found, failing)) for found in ranked]
+            for number, rows in failing.items():
+                ranked = [f.take(~((f.parts == number) & np.isin(f.rows, rows))) for f in ranked]
 
     def _merged(self, parts: Sequence[pa.Table]) -> pa.Table:
         """The nearest rows of all parts, query after query."""
@@ -366,14 +363,6 @@ class IndexSearch:
             groups = count_text(len(self.uncovered), "file group")
             lines.append(f"  exactly     {groups} with commits of writers that do not know the index")
         return "\n".join(lines)
-
-
-def _among(found: _Ranked, rows: Mapping[int, Numbers]) -> npt.NDArray[np.bool_]:
-    """Flags of the found rows that are among some rows of parts."""
-    flags = np.zeros(len(found.rows), np.bool_)
-    for number, of_part in rows.items():
-        flags |= (found.parts == number) & np.isin(found.rows, of_part)
-    return flags
 
 
 def index_search(scan: Scan, task: SearchTask, options: SearchOptions) -> IndexSearch | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakebed.format.base_file import open_base_file, other_format, row_reader
-from lakebed.format.footer_cache import FOOTERS, KeyFooter
+from lakebed.format.footer_cache import FOOTERS
 from lakebed.model import BaseFile, FileSlice
 from lakebed.read.batches import RowReader
 from lakebed.slices.key_rows import rows_by_pages
@@ -66,7 +66,12 @@ def _of_file(
     stored = [name for name in reader.stored if name in known_names]
     if not stored:
         return None
-    rows = _by_pages(slices, base, footer, hits, stored)
+    rows = None
+    if other_format(base.path) is None:  # without opening the file, where all columns can be read so
+        rows = rows_by_pages(slices.storage, base, footer, None, hits, stored)
+    if rows is None:
+        with open_base_file(slices.storage, base.path, base.size) as source:
+            rows = rows_by_pages(slices.storage, base, footer, row_reader(source, footer.footer), hits, stored)
     if rows is None:
         of_file = replace(slices, history=None)  # the names are those of the file
         rows = [
@@ -75,17 +80,6 @@ def _of_file(
             for part in _picked(of_file.read(file_slice, stored, row_groups=[number], footer=footer.footer), picked)
         ]
     return [shaped for batch in rows for shaped in reader.shaped(batch, file_slice.partition)]
-
-
-def _by_pages(
-    slices: SliceReader, base: BaseFile, footer: KeyFooter, hits: dict[int, Rows], stored: Sequence[str]
-) -> list[pa.RecordBatch] | None:
-    if other_format(base.path) is None:  # without opening the file, where all columns can be read so
-        rows = rows_by_pages(slices.storage, base, footer, None, hits, stored)
-        if rows is not None:
-            return rows
-    with open_base_file(slices.storage, base.path, base.size) as source:
-        return rows_by_pages(slices.storage, base, footer, row_reader(source, footer.footer), hits, stored)
 
 
 def _picked(batches: Iterator[pa.RecordBatch], numbers: Rows) -> Iterator[pa.RecordBatch]:

@@ -52,11 +52,6 @@ def _text(value: str) -> str:
     return f"'{escaped}'"
 
 
-def _argument(value: Any) -> str:
-    """An argument of a function as a text; an array of numbers, which Spark gives as decimals, as JSON."""
-    return json.dumps([float(number) for number in value]) if isinstance(value, list | tuple) else str(value)
-
-
 class TableFunction:
     """A table function in Spark's workers: its first argument is a name or a URI, the others are start and end."""
 
@@ -67,7 +62,12 @@ class TableFunction:
     @classmethod
     def rows(cls, table: str, arguments: tuple[Any, ...]) -> Results | View | pa.Table:
         """The rows of the function on a table."""
-        texts = tuple(_argument(argument) for argument in arguments if argument is not None)
+        # Spark gives the numbers of an array as decimals
+        texts = tuple(
+            json.dumps([float(number) for number in argument]) if isinstance(argument, list) else str(argument)
+            for argument in arguments
+            if argument is not None
+        )
         return function_rows(cls.table(table), cls.function, texts, cls.table)
 
     @classmethod

@@ -130,7 +130,9 @@ def test_rows_in_log_files_are_searched_as_the_others(
     least: int, cached: int, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_search, "MIN_ROWS", least)
+    # both sides of a bound that no option sets
     monkeypatch.setattr(index_search._LOGGED, "_max_bytes", cached)  # pyright: ignore[reportPrivateUsage]
+    # both sides of a bound that no option sets
     monkeypatch.setattr(vector_store, "_SMALL_LAYER", small)
     table, vectors = clustered(type="mor", index="bucket", buckets=1)
 
@@ -163,6 +165,7 @@ def test_a_candidate_that_does_not_fulfil_the_condition_is_left_out(monkeypatch:
         table, vectors = clustered(type=kind)
         every = row_hashes(pa.array([str(n) for n in range(600)]), pa.array([f"c{n % 3}" for n in range(600)]))
         monkeypatch.setattr(index_search, "MIN_ROWS", 0)
+        # two rows with one hash of 64 bits cannot be made
         monkeypatch.setattr(index_search, "_allowed_rows", lambda scan, every=every: every)
         for where in ("n = 2", "city = 'c1' and n > 1"):
             exact = found(table, vectors[7], 20, where=where, exact=True)
