@@ -3,7 +3,7 @@
 1,000 rows, searches after ten commits, and a condition that leaves 2 %.
 
 usage: vector_table.py [FOLDER] [CASE]; FOLDER has real vectors (base.npy, queries.npy), without it the first case is a
-mixture as the others are. Each case runs in a process of its own. `vector_index.py` has the index part and Lance's side.
+mixture as the others are. Each case runs in a process of its own. `vector_index.py` has the index part, and Lance.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from vector_index import CASES, QUERIES, mixture, nearest, peak, recall, unit
 import lakebed
 
 SEARCHES, COMMITS, CHANGED = 100, 10, 1000
+LOGS = "*.log.*"
 WITHOUT_SERVICES = {"hoodie.compact.inline": "false"}
 
 
@@ -66,9 +67,9 @@ def measured(table: Callable[[], lakebed.Table], queries: np.ndarray, truth: np.
     return f"recall {recall(answers, truth):.4f}, {cost:.1f} ms"
 
 
-def index_bytes(uri: str) -> int:
+def index_bytes(uri: str, names: str = "*") -> int:
     folders = Path(uri, ".hoodie", "metadata").glob("vector_index_*")
-    return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
+    return sum(path.stat().st_size for folder in folders for path in folder.rglob(names) if path.is_file())
 
 
 def cold_search(uri: str, other: str, query: np.ndarray) -> None:
@@ -130,7 +131,7 @@ def after_commits(base: np.ndarray, queries: np.ndarray, folder: str) -> None:
     plain = created(f"{folder}/plain", base, "mor", index="bucket", buckets=4)
     table = created(f"{folder}/mor", base, "mor", index="bucket", buckets=4)
     table.indexes.create("vector", column="emb")
-    vectors, costs, size = base.copy(), [], index_bytes(table.uri)
+    vectors, costs, size = base.copy(), [], index_bytes(table.uri, LOGS)
     print(f"  merge-on-read, whole search: {measured(lambda: table, queries, nearest(base, queries))}", flush=True)
     for number in range(COMMITS):
         some = random.permutation(len(base))[:CHANGED]
@@ -143,7 +144,7 @@ def after_commits(base: np.ndarray, queries: np.ndarray, folder: str) -> None:
             cost = measured(lambda: table, queries, nearest(vectors, queries))
             print(f"  after {number + 1} commits, whole search: {cost}", flush=True)
     without, with_index = np.median(costs, axis=0)
-    size = (index_bytes(table.uri) - size) // COMMITS // 1000
+    size = (index_bytes(table.uri, LOGS) - size) // COMMITS // 1000
     print(f"  a commit: {with_index:.0f} ms, {without:.0f} without the index; {size} KB of the index", flush=True)
 
 

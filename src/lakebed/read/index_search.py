@@ -97,8 +97,8 @@ class CandidateRows:
         if elsewhere:
             for group, of_group in self._moved(index, candidates, np.concatenate(elsewhere)).items():
                 groups.setdefault(group, []).append(of_group)
-        found = [(self.jobs[group], np.concatenate(parts)) for group, parts in groups.items() if group in self.jobs]
-        parts = parallel_map(lambda job: self._rows(*job, index, candidates), found, self.threads)
+        by_job = [(self.jobs[group], np.concatenate(parts)) for group, parts in groups.items() if group in self.jobs]
+        parts = parallel_map(lambda job: self._rows(*job, index, candidates), by_job, self.threads)
         return [part for of_job in parts for part in of_job]
 
     @once
@@ -148,16 +148,16 @@ class CandidateRows:
     ) -> NamedRows:
         """Rows of a base file at positions, for each the row of one candidate."""
         rows, of_rows = np.unique(positions, return_inverse=True)
-        found = rows_at(self.slices, file_slice, vectors.unfiltered([self.column]), rows)
+        stored = rows_at(self.slices, file_slice, vectors.unfiltered([self.column]), rows)
 
         def read(numbers: Numbers) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
             every = others.unfiltered(others.read_schema.names)
             return _fulfilling(others, rows_at(self.slices, file_slice, every, rows[numbers]))
 
-        return NamedRows(found[self.column].combine_chunks(), named, of_rows, read)
+        return NamedRows(stored[self.column].combine_chunks(), named, of_rows, read)
 
     def _with_keys(self, job: SearchJob, of: Numbers, keys: pa.Array, table: pa.Table) -> NamedRows:
-        """Those of some rows that have the keys of the candidates `of`."""
+        """The rows of a table that have the keys of the candidates `of`."""
         rows = pc.index_in(keys, value_set=plain_strings(table[RECORD_KEY].combine_chunks()))
         is_there = as_numpy(rows.is_valid())
         return NamedRows(
@@ -271,11 +271,11 @@ class IndexSearch:
             of_round = self.candidates.read(self.index, candidates)
             few: list[int] = []
             for at, query in enumerate(waiting):
-                found = self._ranked(query, of_round, len(parts), candidates.queries == at)
-                if len(found.rows) < count and rerank < self.index.entries:
+                nearest_rows = self._ranked(query, of_round, len(parts), candidates.queries == at)
+                if len(nearest_rows.rows) < count and rerank < self.index.entries:
                     few.append(query)
                 else:
-                    ranked[query] = found
+                    ranked[query] = nearest_rows
             parts += of_round
             waiting, probes, rerank = few, probes * _WIDER, rerank * _WIDER
         nearest = self._nearest([ranked[query] for query in sorted(ranked)], parts)
@@ -314,25 +314,25 @@ class IndexSearch:
             numbers.append(np.full(len(of_query), number))
             rows.append(of_query)
             self.effort.bytes += matrix.nbytes
-        found = _Ranked(np.concatenate(distances), np.concatenate(numbers), np.concatenate(rows))
-        self.effort.rows += len(found.rows)
-        return found.take(np.argsort(found.distances, kind="stable"))
+        nearest_rows = _Ranked(np.concatenate(distances), np.concatenate(numbers), np.concatenate(rows))
+        self.effort.rows += len(nearest_rows.rows)
+        return nearest_rows.take(np.argsort(nearest_rows.distances, kind="stable"))
 
     def _nearest(self, ranked: Sequence[_Ranked], parts: Sequence[NamedRows]) -> pa.Table:
         """The nearest rows of each query that fulfil the condition, with the columns of the result."""
         nearest = self.task.nearest
         if nearest.max_distance is not None:
-            ranked = [found.take(found.distances <= nearest.max_distance) for found in ranked]
+            ranked = [of_query.take(of_query.distances <= nearest.max_distance) for of_query in ranked]
         while True:
             failing: dict[int, Numbers] = {}
 
             def read(number: int, rows: Numbers, failing: dict[int, Numbers] = failing) -> pa.Table:
-                found, fulfils = parts[number].read(rows)
+                table, fulfils = parts[number].read(rows)
                 if not fulfils.all():
                     failing[number] = rows[~fulfils]
-                return found
+                return table
 
-            first = [found.take(slice(nearest.count)) for found in ranked]
+            first = [of_query.take(slice(nearest.count)) for of_query in ranked]
             task = replace(self.task, threads=self.candidates.threads)
             result = task.result([(f.distances, f.parts, f.rows) for f in first], read)
             if not failing:

@@ -281,7 +281,7 @@ class PageReader:
         names: list[str] = []
         for name in columns:
             column = self.file.plain.get(name)
-            if column is None or not column.has_places or name in self.file.not_placed:
+            if column is None or not column.is_wide or name in self.file.not_placed:
                 continue
             (leaf,) = self.file.columns[name].leaves
             indexes = self.indexes(list(rows), [name])

@@ -73,7 +73,7 @@ class PlainColumn(NamedTuple):
     is_required: bool
 
     @property
-    def has_places(self) -> bool:
+    def is_wide(self) -> bool:
         """Whether single values can be read without their pages, and are so wide that it pays."""
         return self.width >= _PLACED_BYTES
 
