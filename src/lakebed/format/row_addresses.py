@@ -227,30 +227,7 @@ class StoredFingerprints:
     def find(self, keys: pa.Array) -> Rows:
         """The rows (ascending) that may have one of the keys: all rows that have one, and rarely a row with another
         key."""
-        return self._find(np.unique(self._of_keys(keys)))
-
-    def locate(self, keys: pa.Array, hints: Rows) -> tuple[Rows, Rows]:
-        """The rows that may have each of the keys, as pairs of the number of a key and a row: the row that `hints` has
-        for the key, where it may have the key, else all that may. A hint of -1 is none."""
-        requested = self._of_keys(keys)
-        is_row = (hints >= 0) & (hints < len(self.low))
-        is_right = is_row & (self._at(np.where(is_row, hints, 0)) == requested)
-        others = np.flatnonzero(~is_right)
-        rows = self._find(np.unique(requested[others]))
-        # of each row the range of the other keys with its fingerprint
-        others = others[np.argsort(requested[others], kind="stable")]
-        stored = self._at(rows)
-        starts = np.searchsorted(requested[others], stored, "left")
-        counts = np.searchsorted(requested[others], stored, "right") - starts
-        at = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        numbers = np.concatenate([np.flatnonzero(is_right), others[at]])
-        return numbers, np.concatenate([hints[is_right], np.repeat(rows, counts)])
-
-    def _of_keys(self, keys: pa.Array) -> Fingerprints:
-        return fingerprints(keys) & np.uint32((1 << self.bits) - 1)
-
-    def _find(self, searched: Fingerprints) -> Rows:
-        """The rows (ascending) with one of these fingerprints, which are unique."""
+        searched = np.unique(fingerprints(keys) & np.uint32((1 << self.bits) - 1))
         low = np.unique(searched.astype(np.uint16))
         if len(low) <= _MAX_COMPARED:
             parts = [np.flatnonzero(self.low == value) for value in low]
@@ -260,6 +237,23 @@ class StoredFingerprints:
             is_searched[low] = True
             rows = np.flatnonzero(is_searched[self.low])
         return rows[np.isin(self._at(rows), searched)]
+
+    def locate(self, keys: pa.Array, hints: Rows) -> tuple[Rows, Rows]:
+        """The rows that may have each of the keys, as pairs of the number of a key and a row: the row that `hints` has
+        for the key, where it may have the key, else all that may. A hint of -1 is none."""
+        requested = fingerprints(keys) & np.uint32((1 << self.bits) - 1)
+        is_row = (hints >= 0) & (hints < len(self.low))
+        is_right = is_row & (self._at(np.where(is_row, hints, 0)) == requested)
+        others = np.flatnonzero(~is_right)
+        rows = self.find(keys.take(pa.array(others)))
+        # of each row the range of the other keys with its fingerprint
+        others = others[np.argsort(requested[others], kind="stable")]
+        stored = self._at(rows)
+        starts = np.searchsorted(requested[others], stored, "left")
+        counts = np.searchsorted(requested[others], stored, "right") - starts
+        at = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        numbers = np.concatenate([np.flatnonzero(is_right), others[at]])
+        return numbers, np.concatenate([hints[is_right], np.repeat(rows, counts)])
 
     def all(self) -> Fingerprints:
         """The fingerprint of each row, of which the lower `bits` bits are known."""

@@ -185,7 +185,7 @@ def _from_row_groups(
         reader.tally.add("bytes", column_bytes(metadata, [RECORD_KEY], [n for n in groups if n not in rows]))
     is_large = max([metadata.row_group(number).total_byte_size for number in groups]) > _LARGE_ROW_GROUP
     if len(rows) == len(groups) and not is_large and not base.is_skeleton:
-        hits = _hits(rows)
+        hits = {number: group_rows for number, group_rows in rows.items() if len(group_rows)}
         with naming_damage(base.path):
             by_page = rows_by_pages(reader.storage, base, footer, None, hits, columns)
         if by_page is not None:
@@ -206,15 +206,11 @@ def _from_row_groups(
                 positions = KeyPositions.of(plain_strings(stored))
                 POSITIONS.put((*location, number), positions)
                 rows[number] = positions.rows(keys)
-        hits = _hits(rows)
+        hits = {number: group_rows for number, group_rows in rows.items() if len(group_rows)}
         by_page = rows_by_pages(reader.storage, base, footer, file, hits, columns)
         if by_page is None:
             by_page = [b for n, group_rows in hits.items() for b in _take(file, base, footer, n, group_rows, columns)]
         return batches + _of_groups(by_page, groups, hits, columns[0])
-
-
-def _hits(rows: Mapping[int, npt.NDArray[np.int64]]) -> dict[int, npt.NDArray[np.int64]]:
-    return {number: group_rows for number, group_rows in rows.items() if len(group_rows)}
 
 
 def _of_groups(

@@ -374,7 +374,7 @@ def test_values_that_are_not_wide_are_read_by_their_pages(
 ) -> None:
     table = wide_columns()
     size = stored(storage, table, {}, compression="none")
-    monkeypatch.setattr(plain_pages, "_PLACED_BYTES", limit)
+    monkeypatch.setattr(plain_pages, "PLACED_BYTES", limit)
     found, names = placed(storage, size, WANTED)
     same(found, table.take(WANTED))
     assert ("wide" in names) is is_alone

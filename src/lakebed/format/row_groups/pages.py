@@ -276,12 +276,12 @@ class PageReader:
     def placed(self, rows: Mapping[int, Rows], columns: Sequence[str]) -> list[str]:
         """The names of the `readable` columns of which these rows (of each row group) are read one by one, without
         their pages: the values are wide and of one length, and reading the pages takes longer."""
-        from lakebed.format.row_groups.plain_pages import NO_CODEC
+        from lakebed.format.row_groups.plain_pages import NO_CODEC, PLACED_BYTES
 
         names: list[str] = []
         for name in columns:
             column = self.file.plain.get(name)
-            if column is None or not column.is_wide or name in self.file.not_placed:
+            if column is None or column.width < PLACED_BYTES or name in self.file.not_placed:
                 continue
             (leaf,) = self.file.columns[name].leaves
             indexes = self.indexes(list(rows), [name])

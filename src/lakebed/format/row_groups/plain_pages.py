@@ -37,7 +37,7 @@ _MAX_BYTES: Final = 256 << 20
 # A header of a page that `_HEAD` or `_HEAD_2` matches, and the levels of a page without nulls, have fewer bytes.
 HEAD_BYTES: Final = 96
 # Values of so many bytes are read one by one, without their pages.
-_PLACED_BYTES: Final = 64
+PLACED_BYTES: Final = 64
 # Heads of data pages of both versions as most writers put them: without statistics.
 _NUMBER: Final = rb"\x15(?P<%s>[\x80-\xff]{0,4}[\x00-\x7f])"
 _SIZES: Final = _NUMBER % b"inflated" + _NUMBER % b"stored"
@@ -71,11 +71,6 @@ class PlainColumn(NamedTuple):
     type: pa.DataType
     width: int
     is_required: bool
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether single values can be read without their pages, and are so wide that it pays."""
-        return self.width >= _PLACED_BYTES
 
     @classmethod
     def of(cls, element: bytes, stored: pa.DataType) -> PlainColumn | None:
