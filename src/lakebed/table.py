@@ -676,8 +676,8 @@ class Table:
         table. A text index has the same scores as reading all texts. With a vector and a text the ranks of both answers
         are fused, by the sum of 1 / (60 + rank), which is then `_score`.
 
-        Raises `InvalidOption` for a column that is no vector or no text, for a vector of another dimension, and for a
-        text without words.
+        Raises `InvalidOption` for a column that is no vector or no text, for a vector of another dimension, for a text
+        without words, and for `probes` or `rerank` with `exact`.
 
         >>> texts = lakebed.create("memory://docs/texts", pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))]),
         ...                        key="id")

@@ -237,7 +237,7 @@ def _statistics(data: bytes, at: int, leaf: _Leaf) -> int:
     field = 0
     while data[at]:
         field, kind, at = head(data, at, field)
-        if width and kind == BINARY and field in _BOUNDS and data[at] != width:
+        if width and kind == BINARY and field in _BOUNDS and read_varint(data, at)[0] != width:
             raise ValueError(f"a column's range has not the {width} bytes of its type")
         at = skip(data, at, kind, 0)
     return at + 1

@@ -238,6 +238,23 @@ class StoredFingerprints:
             rows = np.flatnonzero(is_searched[self.low])
         return rows[np.isin(self._at(rows), searched)]
 
+    def locate(self, keys: pa.Array, hints: Rows) -> tuple[Rows, Rows]:
+        """The rows that may have each of the keys, as pairs of the number of a key and a row: the row that `hints` has
+        for the key, where it may have the key, else all that may. A hint of -1 is none."""
+        requested = fingerprints(keys) & np.uint32((1 << self.bits) - 1)
+        is_row = (hints >= 0) & (hints < len(self.low))
+        is_right = is_row & (self._at(np.where(is_row, hints, 0)) == requested)
+        others = np.flatnonzero(~is_right)
+        rows = self.find(keys.take(pa.array(others)))
+        # of each row the range of the other keys with its fingerprint
+        others = others[np.argsort(requested[others], kind="stable")]
+        stored = self._at(rows)
+        starts = np.searchsorted(requested[others], stored, "left")
+        counts = np.searchsorted(requested[others], stored, "right") - starts
+        at = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        numbers = np.concatenate([np.flatnonzero(is_right), others[at]])
+        return numbers, np.concatenate([hints[is_right], np.repeat(rows, counts)])
+
     def all(self) -> Fingerprints:
         """The fingerprint of each row, of which the lower `bits` bits are known."""
         values = self.low.astype(np.uint32)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile, InvalidOption, LakebedError
+from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.delete_block import NO_DELETES, decode_deletes
 from lakebed.format.hashes import plain_strings
 from lakebed.format.hfile.entries import Entries
@@ -53,6 +54,7 @@ from lakebed.properties.features import check_formats
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.plain_arrow import as_numpy
+from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import at_once, is_remote, parallel_map, threads_of_files
@@ -192,6 +194,10 @@ _READERS = 8
 _CACHED_LISTINGS = 16
 
 
+# Of so many tables the indexes stay open.
+_OPENED_TABLES = 8
+
+
 @dataclass(frozen=True, eq=False)
 class MetadataTable:
     """The metadata table of one table at one moment. Call `has` before a lookup: for a partition that is not complete a
@@ -203,7 +209,18 @@ class MetadataTable:
 
     slices: MetadataSlices
     _listed: dict[frozenset[str] | None, pa.Table] = field(default_factory=dict, repr=False)
-    opened_indexes: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @once
+    def opened_indexes(self) -> dict[Any, Any]:
+        """What the readers of partitions have read, by keys of theirs; views that show the same share it."""
+        spec = self.slices.storage.spec
+        location = spec.uri, tuple(sorted(spec.options.items()))
+        latest = _OPENED.get(location)
+        if latest is not None and latest.content.view.shows_same(self):
+            return latest.content.indexes
+        opened = _OpenedIndexes(self, {})
+        _OPENED.put(location, CacheEntry(opened, 1))
+        return opened.indexes
 
     def open_ahead(self, partitions: Sequence[str]) -> None:
         """On a slow storage, list these partitions in parallel and open the files of the small ones, which a lookup
@@ -589,6 +606,17 @@ class MetadataTable:
                 hint=f"It has {', '.join(self.slices.partitions)}.",
                 context={"partition": partition},
             )
+
+
+class _OpenedIndexes(NamedTuple):
+    """What the readers of partitions have read from a view of a metadata table."""
+
+    view: MetadataTable
+    indexes: dict[Any, Any]
+
+
+_OPENED = BoundedCache[CacheEntry[_OpenedIndexes]](_OPENED_TABLES)
+"""By the URI and the options of a metadata table, of its latest view."""
 
 
 def _stats_prefixes(columns: Iterable[str], partitions: Collection[str] | None) -> list[str]:

@@ -75,7 +75,7 @@ class LayerRecords:
 
     def add_block(self, of: str, number: int, block: bytes) -> None:
         """A block of a layer."""
-        self.add(_block_key(of, number), block)
+        self.add(block_key(of, number), block)
 
     def add_head(self, of: str, head: bytes) -> None:
         """The head of a layer."""
@@ -106,7 +106,8 @@ class LayerRecords:
         return Records.upserts(*bloom_filters.encode(pa.Table.from_arrays(columns, schema=bloom_filters.SCHEMA), form))
 
 
-def _block_key(of: str, number: int) -> str:
+def block_key(of: str, number: int) -> str:
+    """The key of a block of a layer."""
     return f"{_BLOCKS}{of}|{number:08x}"
 
 
@@ -156,18 +157,22 @@ class StoredLayers:
 
     def blocks(self, of: str, numbers: Sequence[int]) -> list[bytes]:
         """The blocks of a layer with these numbers, in their order."""
-        keys = [_block_key(of, number) for number in numbers]
-        stored = self._lookup(keys)
+        keys = [block_key(of, number) for number in numbers]
+        return self.chosen(self._lookup(keys), keys)
+
+    def all_blocks(self, layers: Sequence[str]) -> dict[str, Any]:
+        """All blocks of some layers by `block_key`."""
+        return self._bytes_by_key(self.metadata.beginning_with(self.partition, [f"{_BLOCKS}{of}|" for of in layers]))
+
+    def chosen(self, stored: Mapping[str, bytes], keys: Sequence[str]) -> list[bytes]:
+        """The records with these keys. Raises `CorruptFile` if one is missing."""
         for key in keys:
             if key not in stored:
                 raise self._lost(key)
         return [stored[key] for key in keys]
 
     def record(self, key: str) -> bytes:
-        stored = self._lookup([key])
-        if key not in stored:
-            raise self._lost(key)
-        return stored[key]
+        return self.chosen(self._lookup([key]), [key])[0]
 
     def _lookup(self, keys: Sequence[str]) -> dict[str, Any]:
         return self._bytes_by_key(self.metadata.lookup(self.partition, pa.array(keys, pa.string())))

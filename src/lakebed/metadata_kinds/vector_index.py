@@ -161,7 +161,9 @@ class VectorIndexKind(PartitionKind):
         layer, shape = _LayerOfRows(stored.coder), stored.coder.shape
         for part in vectors_of_slices(snapshot.reader, snapshot.file_slices(), None, shape.column, vector_kind(shape)):
             is_lost = np.isin(row_hashes(part.keys, part.partition), hashes)
-            layer.add(replace(part, keys=part.keys.filter(pa.array(is_lost)), vectors=part.vectors[is_lost]))
+            positions = None if part.positions is None else part.positions[is_lost]
+            keys = part.keys.filter(pa.array(is_lost))
+            layer.add(replace(part, keys=keys, vectors=part.vectors[is_lost], positions=positions))
         of = stored.name_of_repair(snapshot.instant)
         records = IndexRecords(snapshot.instant)
         records.add_layer(of, layer.entries, layer.groups.listed(), None)
@@ -309,7 +311,9 @@ class _LayerOfRows:
             return
         hashes = row_hashes(rows.keys, rows.partition)
         numbers = np.full(len(hashes), self.groups.number((rows.partition, rows.file_id)), np.int64)
-        self.entries.append(coded_entries(self.coder, WrittenRows(rows.vectors, rows.keys, hashes, numbers)))
+        self.entries.append(
+            coded_entries(self.coder, WrittenRows(rows.vectors, rows.keys, hashes, numbers, rows.positions))
+        )
         self.written.append(hashes)
         self.nbytes += len(hashes) * _entry_bytes(self.coder.shape)
 

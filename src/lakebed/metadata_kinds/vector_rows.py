@@ -24,14 +24,16 @@ _BATCH_BYTES = 16 << 20
 
 @dataclass(frozen=True, eq=False)
 class VectorRows:
-    """Rows of one file group: their record keys, their vectors (a matrix with a row for each key), and the keys of rows
-    that this replaces for certain, whose earlier vectors do not count any more."""
+    """Rows of one file group: their record keys, their vectors (a matrix with a row for each key), the keys of rows
+    that this replaces for certain, whose earlier vectors do not count any more, and the positions of the rows in the
+    base file (None: they are in no base file, or may be in another one)."""
 
     partition: str
     file_id: str
     keys: pa.Array
     vectors: Matrix
     replaced: pa.Array
+    positions: npt.NDArray[np.int64] | None = None
 
 
 class WrittenVectors:
@@ -58,7 +60,7 @@ def vectors_of_slices(
 
 def _with_vectors(rows: ColumnRows, kind: pa.DataType) -> VectorRows:
     vectors = empty(kind) if rows.values is None else matrix(rows.values, kind)
-    return VectorRows(rows.partition, rows.file_id, rows.keys, vectors, rows.replaced)
+    return VectorRows(rows.partition, rows.file_id, rows.keys, vectors, rows.replaced, rows.positions)
 
 
 def _batch_rows(kind: pa.DataType) -> int:

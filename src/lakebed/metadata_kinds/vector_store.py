@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.metadata_kinds.layer_records import SHAPE, LayerRecords, StoredLayers, opened_once
+from lakebed.metadata_kinds.layer_records import BUILD, SHAPE, LayerRecords, StoredLayers, block_key, opened_once
 from lakebed.metadata_kinds.stored import COMPARED, joined
 from lakebed.metadata_kinds.vector_rows import VectorRows, vector_kind, vectors_of_slices
 from lakebed.sharing import once
@@ -25,14 +25,15 @@ from lakebed.vector_index.centroids import Centroids
 from lakebed.vector_index.codes import Coder
 from lakebed.vector_index.entries import Entries, row_hashes
 from lakebed.vector_index.layers import Changes, Groups, Layer, LayerHead, write_layer
-from lakebed.vector_index.search import Candidates, LayeredIndex
+from lakebed.vector_index.search import LayeredIndex
 from lakebed.vector_index.shape import IndexShape
 
 RECORD_TYPE: Final = "LAKEBED_IVF_1"
 _CENTROIDS: Final = "C|"
 # Clusters whose centroids are as near as that to a vector may both be taken for the nearest one.
 _TIE = 1e-3
-CANDIDATES: Final = pa.schema([("key", pa.string()), ("partition", pa.string()), ("file_id", pa.string())])
+# The rows of a layer whose blocks are read as a whole.
+_SMALL_LAYER = 1 << 13
 
 
 @dataclass
@@ -86,6 +87,21 @@ class StoredIndex(StoredLayers):
         """The heads of the layers by name, in the order in which the layers count."""
         return {of: LayerHead.from_bytes(head) for of, head in self.heads.items()}
 
+    def blocks(self, of: str, numbers: Sequence[int]) -> list[bytes]:
+        """The blocks of a layer with these numbers, in their order. Those of small layers are read together: a look-up
+        for each layer would take longer than all of their bytes."""
+        if of not in self._small:
+            return super().blocks(of, numbers)
+        return self.chosen(self._small_layers, [block_key(of, number) for number in numbers])
+
+    @once
+    def _small(self) -> frozenset[str]:
+        return frozenset(of for of, head in self.layer_heads.items() if of != BUILD and head.rows <= _SMALL_LAYER)
+
+    @once
+    def _small_layers(self) -> Mapping[str, Any]:
+        return self.all_blocks(sorted(self._small))
+
 
 @dataclass(frozen=True, eq=False)
 class OpenedIndex:
@@ -103,15 +119,6 @@ class OpenedIndex:
     def groups_among(self, ids: pa.Array) -> npt.NDArray[np.bool_]:
         """Flags of the file groups of the index that are among these ids."""
         return np.asarray(pc.is_in(self.layered.groups.ids, value_set=ids))
-
-    def named(self, candidates: Candidates, count: int) -> list[pa.Table]:
-        """The candidates of each of `count` queries as tables of `CANDIDATES`."""
-        groups, at = self.layered.groups, pa.array(candidates.groups)
-        rows = pa.Table.from_arrays(
-            [candidates.keys, groups.partitions.take(at), groups.ids.take(at)], schema=CANDIDATES
-        )
-        ends = np.searchsorted(candidates.queries, np.arange(count + 1))
-        return [rows.slice(ends[n], ends[n + 1] - ends[n]) for n in range(count)]
 
 
 def stored_index(metadata: MetadataLookups, partition: str) -> StoredIndex:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,9 +23,12 @@ from lakebed.metadata_kinds.key_changes import AFTER, BEFORE, KEY, ActionKeys, g
 from lakebed.metadata_kinds.stored import base_slice
 from lakebed.metadata_kinds.vector_coverage import SERVICES
 from lakebed.model import COMMIT_TIME, RECORD_KEY, FileSlice
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.reader import SliceReader
 from lakebed.write_status import WriteStatus
 
+Positions = npt.NDArray[np.int64]
+Placed = tuple[pa.RecordBatch, Positions | None]
 _NEW_ROWS = ("INSERT", "INSERT_PREPPED", "BULK_INSERT", "BULK_INSERT_PREPPED", "BOOTSTRAP")
 
 
@@ -31,7 +36,8 @@ _NEW_ROWS = ("INSERT", "INSERT_PREPPED", "BULK_INSERT", "BULK_INSERT_PREPPED", "
 class ColumnRows:
     """Rows of one file group with a value in a column: their record keys, the values, and the keys of rows that this
     replaces for certain, whose earlier values do not count any more. `values` is None where there are no rows.
-    `uncertain` are the keys of rows of a log file, with or without a value, that may replace others or lose."""
+    `uncertain` are the keys of rows of a log file, with or without a value, that may replace others or lose.
+    `positions` are those of the rows in the base file (None: they are in no base file, or may be in another one)."""
 
     partition: str
     file_id: str
@@ -39,6 +45,7 @@ class ColumnRows:
     values: pa.Array | None
     replaced: pa.Array
     uncertain: pa.Array
+    positions: Positions | None = None
 
 
 class WrittenRows:
@@ -64,7 +71,7 @@ class WrittenRows:
             if status.path is None:
                 continue
             batches = self._logged(status) if status.log_files is not None else self._stored(status)
-            yield from (self._rows(status, batch) for batch in batches)
+            yield from (self._rows(status, *placed) for placed in batches)
 
     def removed(self) -> Iterator[tuple[str, pa.Array]]:
         """The partition paths and the keys of rows that the action deletes, as far as it is known which they are: those
@@ -102,7 +109,7 @@ class WrittenRows:
             added = changes[KEY].filter(changes[AFTER]).combine_chunks()
             yield path, deleted.filter(pc.invert(pc.is_in(deleted, value_set=added)))
 
-    def _stored(self, status: WriteStatus) -> Iterator[pa.RecordBatch]:
+    def _stored(self, status: WriteStatus) -> Iterator[Placed]:
         """The rows of a base file that the action wrote. Where rows are merged, a row with an earlier time may have got
         the value of a later one, and where file groups are replaced, rows may come from these: all rows of the file are
         taken."""
@@ -112,11 +119,12 @@ class WrittenRows:
         instants = None if self._merges or self._action.commit.replaced else {self._action.instant}
         yield from rows_of_instants(reader, file_slice, instants, self._column, self._batch_rows)
 
-    def _logged(self, status: WriteStatus) -> Iterator[pa.RecordBatch]:
+    def _logged(self, status: WriteStatus) -> Iterator[Placed]:
         """The rows of a log file that the action wrote, one for each key."""
         file_slice = self._log_of(status)
         if file_slice is not None:
-            yield from self._reader.read(file_slice, [RECORD_KEY, self._column])
+            for batch in self._reader.read(file_slice, [RECORD_KEY, self._column]):
+                yield batch, None
 
     def _log_of(self, status: WriteStatus) -> FileSlice | None:
         """A slice with only the log file of a status."""
@@ -124,7 +132,7 @@ class WrittenRows:
         log = parse_log_file(status.partition, status.path.rpartition("/")[2], status.file_size)
         return None if log is None else FileSlice(status.partition, status.file_id, "", None, (log,))
 
-    def _rows(self, status: WriteStatus, batch: pa.RecordBatch) -> ColumnRows:
+    def _rows(self, status: WriteStatus, batch: pa.RecordBatch, positions: Positions | None) -> ColumnRows:
         keys = plain_strings(batch.column(RECORD_KEY))
         none = keys.slice(0, 0)
         is_log = status.log_files is not None
@@ -137,24 +145,40 @@ class WrittenRows:
             if is_log:  # of a column that the log file lacks all values are null
                 replaced = replaced.filter(values.is_valid()) if len(replaced) else replaced
                 uncertain = uncertain.filter(values.is_null()) if len(replaced) else uncertain
-            keys, values = keys.filter(values.is_valid()), values.drop_null()
+            keys, values, positions = _with_values(keys, values, positions)
         elif len(replaced):
             uncertain = none
-        return ColumnRows(status.partition, status.file_id, keys, values, replaced, uncertain)
+        return ColumnRows(status.partition, status.file_id, keys, values, replaced, uncertain, positions)
+
+
+def _with_values(
+    keys: pa.Array, values: pa.Array, positions: Positions | None
+) -> tuple[pa.Array, pa.Array, Positions | None]:
+    """The rows that have a value."""
+    if not values.null_count:
+        return keys, values, positions
+    is_valid = values.is_valid()
+    positions = None if positions is None else positions[as_numpy(is_valid)]
+    return keys.filter(is_valid), values.drop_null(), positions
 
 
 def rows_of_instants(
     reader: SliceReader, file_slice: FileSlice, instants: Collection[str] | None, column: str, batch_rows: int
-) -> Iterator[pa.RecordBatch]:
-    """The record key and the column of the rows of a slice that these instants wrote, or (None) of all rows; without
-    the column where the slice has none."""
+) -> Iterator[Placed]:
+    """The record key and the column of the rows of a slice that these instants wrote, or (None) of all rows, with the
+    positions of the rows in the base file; without the column where the slice has none."""
     columns = [RECORD_KEY, column] if instants is None else [COMMIT_TIME, RECORD_KEY, column]
     requested = None if instants is None else pa.array(sorted(instants), pa.string())
+    base, start = file_slice.base_file, 0
+    has_positions = base is not None and not base.is_skeleton and not reader.is_merged(file_slice)
     for batch in reader.read(file_slice, columns, batch_rows=batch_rows):
+        positions = np.arange(start, start + batch.num_rows)
+        start += batch.num_rows
         if requested is not None:
-            batch = batch.filter(pc.is_in(plain_strings(batch.column(COMMIT_TIME)), value_set=requested))
+            is_requested = pc.is_in(plain_strings(batch.column(COMMIT_TIME)), value_set=requested)
+            batch, positions = batch.filter(is_requested), positions[as_numpy(is_requested)]
         if batch.num_rows:
-            yield batch
+            yield batch, positions if has_positions else None
 
 
 def rows_of_slices(
@@ -162,10 +186,10 @@ def rows_of_slices(
 ) -> Iterator[ColumnRows]:
     """The rows with a value in these slices that some instants wrote, or (None) all of them."""
     for file_slice in slices:
-        for batch in rows_of_instants(reader, file_slice, instants, column, batch_rows):
+        for batch, placed in rows_of_instants(reader, file_slice, instants, column, batch_rows):
             if column not in batch.schema.names:
                 continue
-            keys, values = plain_strings(batch.column(RECORD_KEY)), batch.column(column)
-            if values.null_count:
-                keys, values = keys.filter(values.is_valid()), values.drop_null()
-            yield ColumnRows(file_slice.partition, file_slice.file_id, keys, values, keys.slice(0, 0), keys.slice(0, 0))
+            keys = plain_strings(batch.column(RECORD_KEY))
+            none = keys.slice(0, 0)
+            keys, values, positions = _with_values(keys, batch.column(column), placed)
+            yield ColumnRows(file_slice.partition, file_slice.file_id, keys, values, none, none, positions)

@@ -150,6 +150,11 @@ class RowReader:
         if shaped.num_rows:
             yield shaped.select(list(self.columns))
 
+    def unfiltered(self, names: Sequence[str]) -> RowReader:
+        """A reader of these of the columns that this one reads, for all rows of a slice."""
+        named, _ = self._table_columns.divided(frozenset(names))
+        return replace(self, sources=named.sources, read_schema=named.schema, columns=tuple(names), predicate=None)
+
     @once
     def condition(self) -> pc.Expression | None:
         """The predicate of the reader as an expression of Arrow; None if there is no predicate."""

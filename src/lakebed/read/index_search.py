@@ -6,7 +6,7 @@ An answer holds rows of the view alone, with their exact distances. What is appr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,98 +15,211 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.hashes import plain_strings
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.vector_definitions import vector_index_of
 from lakebed.metadata_kinds.vector_store import OpenedIndex, open_index, stored_index
 from lakebed.model import RECORD_KEY, FileGroupId, FileSlice
 from lakebed.read.batches import row_readers
-from lakebed.read.keys import IndexedKeys
-from lakebed.read.lookup import KeySearch, LookupKeys
-from lakebed.schema.plain_arrow import as_numpy
-from lakebed.storage.parallel import parallel_map
+from lakebed.read.keyed_rows import moved_keys
+from lakebed.read.placed_rows import is_placed, rows_at
+from lakebed.schema.logical_types import vector_matrix
+from lakebed.schema.plain_arrow import as_numpy, matching_rows
+from lakebed.sharing import once
+from lakebed.slices.key_rows import located_keys
+from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.vector_index.entries import row_hashes
-from lakebed.vector_index.search import Allowed
+from lakebed.vector_index.search import Allowed, Candidates, LayeredIndex
 from lakebed.wording import count_text
 
 if TYPE_CHECKING:
     from lakebed.read.batches import RowReader
+    from lakebed.read.plan import ScanPlan
     from lakebed.read.scan import Scan
-    from lakebed.read.search import SearchOptions, SearchTask
+    from lakebed.read.search import SearchJob, SearchOptions, SearchTask
     from lakebed.slices.reader import SliceReader
     from lakebed.slices.snapshot import Snapshot
 
 DISTANCE, QUERY_INDEX = "_hudi_distance", "_hudi_query_index"
 """The columns of a search, by Hudi's names: the distance, and in a batch the number of the query."""
-PATH, FILE_ID = "_lakebed_path", "_lakebed_file"
-"""The columns of the partition path and the file id of a row that was read for a candidate."""
+_NUMBER: Final = "_lakebed_number"
+Numbers = npt.NDArray[np.int64]
 # A search of fewer rows than this, which a condition leaves, compares all of them.
 MIN_ROWS: Final = 20_000
 # Rows that are read for each query: at least so many, or so many for each row of the answer.
 _RERANK: Final = 50
 _RERANK_OF_K: Final = 5
+# The bytes of rows of log files that stay in memory.
+_LOGGED_BYTES: Final = 128 << 20
 # A search that finds too few rows looks at so many times the clusters and rows.
 _WIDER: Final = 4
 
 
+@dataclass(frozen=True, eq=False)
+class NamedRows:
+    """The rows of candidates in one file slice: their vectors, and pairs of a candidate's number and one of these rows.
+    `read` gives the columns of the result of some of the rows, by ascending numbers, with a flag for each whether it
+    fulfils the condition of the search."""
+
+    vectors: pa.Array
+    candidates: Numbers
+    rows: Numbers
+    read: Callable[[Numbers], tuple[pa.Table, npt.NDArray[np.bool_]]]
+
+
 @dataclass(frozen=True)
 class CandidateRows:
-    """Reads the rows of candidates from the file slices `readers` of a view, by the readers of a scan whose columns
-    begin with the record key."""
+    """Reads the rows of candidates from the file slices of a view. `jobs` are those of a search of all rows: rows whose
+    positions are known are read by them. The others are read by `keyed`, the plan of a scan whose columns begin with
+    the record key."""
 
     snapshot: Snapshot
     slices: SliceReader
-    readers: Mapping[FileGroupId, tuple[FileSlice, RowReader]]
-    schema: pa.Schema
+    jobs: Mapping[FileGroupId, SearchJob]
+    keyed: Callable[[], ScanPlan]
+    column: str
     threads: int = 1
 
-    def read(self, candidates: pa.Table) -> pa.Table:
-        """The rows of the candidates (`key`, `partition`, `file_id`), with the partition path and the file id that they
-        are in as the last columns.
+    def read(self, index: OpenedIndex, candidates: Candidates) -> list[NamedRows]:
+        """The rows of the candidates. Rows that are not in the view are missing, and those of keyed slices that do not
+        fulfil the condition."""
+        groups: dict[FileGroupId, list[Numbers]] = {}
+        elsewhere: list[Numbers] = []
+        order = np.argsort(candidates.groups, kind="stable")
+        numbers, starts = np.unique(candidates.groups[order], return_index=True)
+        of_groups = index.layered.groups.taken(numbers)
+        for group, of_group in zip(of_groups, np.split(order, starts)[1:], strict=True):
+            if group in self._in_view:
+                groups[group] = [of_group]
+            else:
+                elsewhere.append(of_group)
+        if elsewhere:
+            for group, of_group in self._moved(index, candidates, np.concatenate(elsewhere)).items():
+                groups.setdefault(group, []).append(of_group)
+        by_job = [(self.jobs[group], np.concatenate(parts)) for group, parts in groups.items() if group in self.jobs]
+        parts = parallel_map(lambda job: self._rows(*job, index, candidates), by_job, self.threads)
+        return [part for of_job in parts for part in of_job]
 
-        Rows that are not in the view, or do not fulfil the condition, are missing.
-        """
-        distinct = candidates.group_by(["partition", "file_id", "key"]).aggregate([])
-        ids = pa.array([file_slice.file_id for file_slice in self.snapshot.file_slices()], pa.string())
-        is_in_view = pc.is_in(distinct["file_id"], value_set=ids)
-        groups = dict(IndexedKeys(distinct.filter(is_in_view).combine_chunks()).groups)
-        elsewhere = distinct.filter(pc.invert(is_in_view))
-        if elsewhere.num_rows:
-            for group, keys in self._moved(elsewhere).items():
-                keys = pa.concat_arrays([*([groups[group]] if group in groups else []), keys]).unique()
-                groups[group] = keys.take(pc.sort_indices(keys))
-        jobs = [(*self.readers[group], keys) for group, keys in groups.items() if group in self.readers]
-        parts = parallel_map(lambda job: self._rows(*job), jobs, self.threads)
-        return pa.concat_tables([self._empty, *parts])
+    @once
+    def _in_view(self) -> frozenset[FileGroupId]:
+        return frozenset((s.partition, s.file_id) for s in self.snapshot.file_slices())
+
+    def _moved(self, index: OpenedIndex, candidates: Candidates, of: Numbers) -> dict[FileGroupId, Numbers]:
+        """Candidates whose file group is not in the view, by the file groups that may have them now: a clustering moves
+        rows."""
+        keys = candidates.keys.take(pa.array(of))
+        paths = index.layered.groups.partitions.take(pa.array(candidates.groups[of]))
+        moved: dict[FileGroupId, Numbers] = {}
+        for group, in_slice in moved_keys(self.snapshot, keys, paths, self.jobs).items():
+            moved[group] = of[as_numpy(pc.is_in(keys, value_set=in_slice))]
+        return moved
+
+    def _rows(self, job: SearchJob, of: Numbers, index: OpenedIndex, candidates: Candidates) -> list[NamedRows]:
+        """The rows of the candidates `of` in the slice of a job."""
+        file_slice, keys, hints = job.file_slice, candidates.keys.take(pa.array(of)), candidates.rows[of]
+        base = file_slice.base_file
+        if base is not None and not base.is_skeleton:
+            located = located_keys(self.slices, base, keys, hints)
+            if located is not None and is_placed(file_slice):
+                return [self._placed(file_slice, job.vectors, job.others, of[located[0]], located[1])]
+            logged = None if located is None else self._logged(job, index.layered)
+            if located is not None and logged is not None:
+                keyed = self._keyed_readers[file_slice.partition, file_slice.file_id]
+                sources = self._keyed_plan.base_sources[base.instant]
+                reader = replace(keyed, sources=sources, columns=job.others.columns)
+                is_stored = ~logged.is_replaced[located[1]]
+                named, rows = located[0][is_stored], located[1][is_stored]
+                stored = self._placed(file_slice.without_logs(), reader, reader, of[named], rows)
+                return [stored, self._with_keys(job, of, keys, logged.rows)]
+        reader = self._keyed_readers[file_slice.partition, file_slice.file_id]
+        ordered = keys.unique()
+        ordered = ordered.take(pc.sort_indices(ordered))
+        batches = reader.rows_of_keys(self.slices, file_slice, ordered, use_bloom=False)
+        schema = pa.schema([reader.read_schema.field(name) for name in reader.columns])
+        return [self._with_keys(job, of, keys, pa.Table.from_batches(batches, schema).combine_chunks())]
+
+    def _placed(
+        self, file_slice: FileSlice, vectors: RowReader, others: RowReader, named: Numbers, positions: Numbers
+    ) -> NamedRows:
+        """Rows of a base file at positions, for each the row of one candidate."""
+        rows, of_rows = np.unique(positions, return_inverse=True)
+        stored = rows_at(self.slices, file_slice, vectors.unfiltered([self.column]), rows)
+
+        def read(numbers: Numbers) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+            every = others.unfiltered(others.read_schema.names)
+            return _fulfilling(others, rows_at(self.slices, file_slice, every, rows[numbers]))
+
+        return NamedRows(stored[self.column].combine_chunks(), named, of_rows, read)
+
+    def _with_keys(self, job: SearchJob, of: Numbers, keys: pa.Array, table: pa.Table) -> NamedRows:
+        """The rows of a table that have the keys of the candidates `of`."""
+        rows = pc.index_in(keys, value_set=plain_strings(table[RECORD_KEY].combine_chunks()))
+        is_there = as_numpy(rows.is_valid())
+        return NamedRows(
+            table[self.column].combine_chunks(),
+            of[is_there],
+            as_numpy(rows.drop_null()).astype(np.int64),
+            lambda numbers: _fulfilling(job.others, table.take(pa.array(numbers))),
+        )
+
+    def _logged(self, job: SearchJob, layered: LayeredIndex) -> _LoggedRows | None:
+        """What the log files of a slice change; None where its base file has no rows that stay as they are."""
+        file_slice, reader = job.file_slice, self._keyed_readers[job.file_slice.partition, job.file_slice.file_id]
+        assert file_slice.base_file is not None
+        every = reader.unfiltered(reader.read_schema.names)
+        key = (layered.name, self.snapshot.as_of, file_slice, every.columns)
+        logged = _LOGGED.get(key)
+        if logged is None:
+            touched = every.touched(self.slices, file_slice, file_slice.base_file)
+            if not touched.has_untouched_rows:
+                return None
+            flags = touched.flags()
+            batches = [rows for batch in touched.log_rows() for rows in every.shaped(batch, file_slice.partition)]
+            logged = _LoggedRows(flags, pa.Table.from_batches(batches, every.read_schema).combine_chunks())
+            _LOGGED.put(key, logged)
+        return logged
+
+    @once
+    def _keyed_plan(self) -> ScanPlan:
+        return self.keyed()
+
+    @once
+    def _keyed_readers(self) -> Mapping[FileGroupId, RowReader]:
+        plan = self._keyed_plan
+        return {(s.partition, s.file_id): reader for s, reader in row_readers(plan, plan.predicate)}
+
+
+def _fulfilling(reader: RowReader, rows: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """The columns of a reader from rows that have all that it reads, and flags of those that fulfil its condition."""
+    fulfils = np.ones(len(rows), np.bool_)
+    if reader.condition is not None:
+        fulfils[:] = False
+        for batch in rows.append_column(_NUMBER, pa.array(np.arange(len(rows)))).to_batches():
+            fulfils[as_numpy(matching_rows(batch, reader.condition).column(_NUMBER))] = True
+    return rows.select(list(reader.columns)), fulfils
+
+
+@dataclass(frozen=True, eq=False)
+class _LoggedRows:
+    """What log files change of a slice: flags of the rows of its base file that they replace or delete, and the rows
+    that they bring."""
+
+    is_replaced: npt.NDArray[np.bool_]
+    rows: pa.Table
 
     @property
-    def _empty(self) -> pa.Table:
-        return self.schema.append(pa.field(PATH, pa.string())).append(pa.field(FILE_ID, pa.string())).empty_table()
+    def nbytes(self) -> int:
+        return self.is_replaced.nbytes + self.rows.nbytes
 
-    def _rows(self, file_slice: FileSlice, reader: RowReader, keys: pa.Array) -> pa.Table:
-        batches = reader.rows_of_keys(self.slices, file_slice, keys, use_bloom=False)
-        table = pa.Table.from_batches(batches, self.schema)
-        for name, value in ((PATH, file_slice.partition), (FILE_ID, file_slice.file_id)):
-            table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), table.num_rows))
-        return table
 
-    def _moved(self, candidates: pa.Table) -> dict[FileGroupId, pa.Array]:
-        """The keys of candidates whose file group is not in the view, by the file groups that may have them now: a
-        clustering moves rows."""
-        lookup = LookupKeys(candidates["key"].combine_chunks(), candidates["partition"].combine_chunks())
-        search = KeySearch(self.snapshot, lookup, ())
-        moved: dict[FileGroupId, pa.Array] = {}
-        for file_slice in search.candidates.slices:
-            group = (file_slice.partition, file_slice.file_id)
-            keys = search.keys_in(file_slice) if group in self.readers else ()
-            if len(keys):
-                moved[group] = keys
-        return moved
+_LOGGED = BoundedCache[_LoggedRows](_LOGGED_BYTES)
 
 
 @dataclass
 class SearchEffort:
-    """How much a search by an index has looked at: clusters and entries of all queries, rows that were read."""
+    """How much a search by an index has looked at, for all queries together: clusters, entries whose distance was
+    estimated, rows that were read, and the bytes of their vectors and of the entries that were not in memory."""
 
     clusters: int = 0
     entries: int = 0
@@ -114,10 +227,23 @@ class SearchEffort:
     bytes: int = 0
 
 
+@dataclass(frozen=True, eq=False)
+class _Ranked:
+    """The rows that a search has found for one query, in ascending order of the distance: the number of the part that
+    has each, and its number there."""
+
+    distances: npt.NDArray[np.float64]
+    parts: Numbers
+    rows: Numbers
+
+    def take(self, of: Any) -> _Ranked:
+        return _Ranked(self.distances[of], self.parts[of], self.rows[of])
+
+
 @dataclass
 class IndexSearch:
     """A search by a vector index in one view. `uncovered` are the file groups that are searched exactly, `allowed` the
-    hashes of the rows that a condition leaves (ascending; None: all rows)."""
+    hashes of the rows that a condition leaves (None: all rows)."""
 
     index: OpenedIndex
     task: SearchTask
@@ -131,57 +257,88 @@ class IndexSearch:
     def rows(self) -> pa.Table:
         """The nearest rows for each query, in ascending order of the distance."""
         self.effort = SearchEffort()
-        nearest = self.task.nearest
-        jobs = (job for job in self.task.jobs if (job.file_slice.partition, job.file_slice.file_id) in self.uncovered)
-        parts = [replace(self.task, jobs=tuple(jobs)).rows()] if self.uncovered else []
-        waiting = list(range(len(nearest.queries)))
+        count = self.task.nearest.count
+        parts: list[NamedRows] = []
+        ranked: dict[int, _Ranked] = {}
+        waiting = list(range(len(self.task.nearest.queries)))
         probes, rerank = self.probes, self.rerank
         while waiting:
-            few: list[int] = []
             candidates = self._candidates(waiting, probes, rerank)
-            rows = self.candidates.read(pa.concat_tables(candidates))
-            rows = rows.filter(rows[nearest.column].is_valid())
-            for query, named in zip(waiting, candidates, strict=True):
-                of_query = rows
-                if len(waiting) > 1:
-                    pairs = _pairs(named["partition"], named["key"])
-                    of_query = rows.filter(pc.is_in(_pairs(rows[PATH], rows[RECORD_KEY]), value_set=pairs))
-                if len(of_query) < nearest.count and rerank < self.index.entries:
+            of_round = self.candidates.read(self.index, candidates)
+            few: list[int] = []
+            for at, query in enumerate(waiting):
+                nearest_rows = self._ranked(query, of_round, len(parts), candidates.queries == at)
+                if len(nearest_rows.rows) < count and rerank < self.index.entries:
                     few.append(query)
                 else:
-                    parts.append(self._nearest(query, of_query))
+                    ranked[query] = nearest_rows
+            parts += of_round
             waiting, probes, rerank = few, probes * _WIDER, rerank * _WIDER
-        return self._merged(parts)
+        nearest = self._nearest([ranked[query] for query in sorted(ranked)], parts)
+        jobs = (job for job in self.task.jobs if (job.file_slice.partition, job.file_slice.file_id) in self.uncovered)
+        exactly = [replace(self.task, jobs=tuple(jobs)).rows()] if self.uncovered else []
+        return self._merged([nearest, *exactly]) if exactly else nearest
 
-    def _candidates(self, queries: Sequence[int], probes: int, rerank: int) -> list[pa.Table]:
-        """The candidates for each of these queries: `key`, `partition` and `file_id`."""
+    def _candidates(self, queries: Sequence[int], probes: int, rerank: int) -> Candidates:
+        """The candidates for each of these queries, which are numbered anew."""
         groups = None
         if self.uncovered:
             groups = ~self.index.groups_among(pa.array([file_id for _, file_id in self.uncovered], pa.string()))
         allowed = None if groups is None and self.allowed is None else Allowed(self.allowed, groups)
         matrix = self.task.nearest.queries[list(queries)]
         candidates = self.index.layered.search(matrix, rerank, probes, allowed)
-        self.effort.clusters = max(self.effort.clusters, min(probes, self.index.clusters))
-        self.effort.entries += len(candidates)
-        return self.index.named(candidates, len(queries))
+        self.effort.clusters = max(self.effort.clusters, candidates.clusters)
+        self.effort.entries += candidates.compared
+        self.effort.bytes += candidates.bytes_read
+        return candidates
 
-    def _nearest(self, query: int, rows: pa.Table) -> pa.Table:
-        """The nearest of these rows, with the columns of the result."""
-        self.effort.rows += rows.num_rows
-        nearest = replace(self.task.nearest, queries=self.task.nearest.queries[query : query + 1])
-        (best,) = nearest.of_batches(iter(rows.select([nearest.column]).combine_chunks().to_batches()))
-        return self._result(rows.take(pa.array(best.rows)), best.distances, query)
+    def _ranked(
+        self, query: int, parts: Sequence[NamedRows], first: int, is_of_query: npt.NDArray[np.bool_]
+    ) -> _Ranked:
+        """The rows of the candidates of one query, `parts` being numbered from `first` on."""
+        nearest = self.task.nearest
+        distances, numbers, rows = [np.empty(0, np.float64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for number, part in enumerate(parts, first):
+            of_query = np.unique(part.rows[is_of_query[part.candidates]])
+            vectors = part.vectors.take(pa.array(of_query))
+            if vectors.null_count:
+                of_query, vectors = of_query[as_numpy(vectors.is_valid())], vectors.drop_null()
+            if not len(of_query):
+                continue
+            matrix = vector_matrix(vectors)
+            distances += nearest.distances(matrix, [query])
+            numbers.append(np.full(len(of_query), number))
+            rows.append(of_query)
+            self.effort.bytes += matrix.nbytes
+        nearest_rows = _Ranked(np.concatenate(distances), np.concatenate(numbers), np.concatenate(rows))
+        self.effort.rows += len(nearest_rows.rows)
+        return nearest_rows.take(np.argsort(nearest_rows.distances, kind="stable"))
 
-    def _result(self, rows: pa.Table, distances: npt.NDArray[np.float64], query: int) -> pa.Table:
-        columns: dict[str, Any] = {DISTANCE: pa.array(distances)}
-        if QUERY_INDEX in self.task.schema.names:
-            columns[QUERY_INDEX] = pa.array(np.full(len(distances), query, np.int64))
-        arrays = [columns.get(f.name) if f.name in columns else rows[f.name] for f in self.task.schema]
-        return pa.Table.from_arrays(arrays, schema=self.task.schema)
+    def _nearest(self, ranked: Sequence[_Ranked], parts: Sequence[NamedRows]) -> pa.Table:
+        """The nearest rows of each query that fulfil the condition, with the columns of the result."""
+        nearest = self.task.nearest
+        if nearest.max_distance is not None:
+            ranked = [of_query.take(of_query.distances <= nearest.max_distance) for of_query in ranked]
+        while True:
+            failing: dict[int, Numbers] = {}
+
+            def read(number: int, rows: Numbers, failing: dict[int, Numbers] = failing) -> pa.Table:
+                table, fulfils = parts[number].read(rows)
+                if not fulfils.all():
+                    failing[number] = rows[~fulfils]
+                return table
+
+            first = [of_query.take(slice(nearest.count)) for of_query in ranked]
+            task = replace(self.task, threads=self.candidates.threads)
+            result = task.result([(f.distances, f.parts, f.rows) for f in first], read)
+            if not failing:
+                return result
+            for number, rows in failing.items():
+                ranked = [f.take(~((f.parts == number) & np.isin(f.rows, rows))) for f in ranked]
 
     def _merged(self, parts: Sequence[pa.Table]) -> pa.Table:
         """The nearest rows of all parts, query after query."""
-        rows = pa.concat_tables([self.task.schema.empty_table(), *parts]).combine_chunks()
+        rows = pa.concat_tables(parts).combine_chunks()
         distances = as_numpy(rows[DISTANCE])
         queries = as_numpy(rows[QUERY_INDEX]) if QUERY_INDEX in rows.column_names else np.zeros(len(rows), np.int64)
         order = np.lexsort((distances, queries))
@@ -190,12 +347,13 @@ class IndexSearch:
         return rows.take(pa.array(order[np.arange(len(order)) - starts < self.task.nearest.count]))
 
     def text(self) -> str:
-        """Lines with the clusters, candidates and rows that the search looks at; it runs for that."""
+        """Lines with what the search looks at; it runs for that."""
         self.rows()
         effort, index = self.effort, self.index
         lines = [
             f"  by index    {index.partition}: {effort.clusters:,} of {count_text(index.clusters, 'cluster')},"
-            f" {count_text(effort.entries, 'candidate')}, {count_text(effort.rows, 'row')} read"
+            f" {count_text(effort.entries, 'code')} compared, {count_text(effort.rows, 'row')} read,"
+            f" {count_text(effort.bytes, 'byte')}"
         ]
         if self.uncovered:
             groups = count_text(len(self.uncovered), "file group")
@@ -217,17 +375,22 @@ def index_search(scan: Scan, task: SearchTask, options: SearchOptions) -> IndexS
     covered = stored.coverage(snapshot)
     if covered.reason is not None:
         return None
-    names = [f.name for f in task.schema if f.name not in (DISTANCE, QUERY_INDEX)]
-    plan = scan.of_columns([RECORD_KEY, nearest.column, *names]).plan
     allowed = None
-    if plan.predicate is not None or scan.parsed_filter() is not None:
+    if scan.parsed_filter() is not None:
         allowed = allowed_rows(scan)
         if len(allowed) < MIN_ROWS:
             return None
-    by_group = {(s.partition, s.file_id): (s, reader) for s, reader in row_readers(plan, plan.predicate)}
-    readers = {group: reader for group, reader in by_group.items() if group not in covered.groups}
-    schema = pa.schema([plan.read_schema.field(name) for name in plan.columns])
-    rows = CandidateRows(snapshot, scan.reader, readers, schema, task.threads)
+    names = [f.name for f in task.schema if f.name not in (DISTANCE, QUERY_INDEX)]
+    jobs = {(job.file_slice.partition, job.file_slice.file_id): job for job in task.jobs}
+    rows = CandidateRows(
+        snapshot,
+        scan.reader,
+        {group: job for group, job in jobs.items() if group not in covered.groups},
+        lambda: scan.of_columns([RECORD_KEY, nearest.column, *names]).plan,
+        nearest.column,
+        # small reads of local files take less time than threads do that take turns
+        task.threads if is_remote(snapshot.storage) else 1,
+    )
     return IndexSearch(
         open_index(stored, snapshot),
         task,
@@ -247,8 +410,3 @@ def allowed_rows(scan: Scan) -> npt.NDArray[np.uint64]:
         batches = reader.read(scan.reader, file_slice)
         parts += [row_hashes(plain_strings(batch.column(RECORD_KEY)), file_slice.partition) for batch in batches]
     return np.concatenate(parts)
-
-
-def _pairs(paths: pa.ChunkedArray, keys: pa.ChunkedArray) -> pa.Array:
-    joined = pc.binary_join_element_wise(paths, plain_strings(keys).cast(pa.string()), "\0")
-    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined

@@ -7,9 +7,8 @@ rows are remembered. Then the other columns of these rows are read. A task of Sp
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,12 +18,11 @@ import pyarrow as pa
 from lakebed.config.arguments import refused, whole_number
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.text import resolve_column
-from lakebed.format.base_file import open_base_file, row_reader
-from lakebed.format.footer_cache import FOOTERS
 from lakebed.metadata_kinds.vector_definitions import vector_index_of
 from lakebed.model import ALL_META_COLUMNS, FileSlice
 from lakebed.read.batches import RowReader, row_readers
 from lakebed.read.index_search import DISTANCE, QUERY_INDEX, IndexSearch, index_search
+from lakebed.read.placed_rows import Rows, gathered_rows, rows_at
 from lakebed.read.reopening import in_task, read_again
 from lakebed.read.scan import Results, Scan, first_rows_html
 from lakebed.schema.column_names import did_you_mean
@@ -32,7 +30,6 @@ from lakebed.schema.logical_types import is_vector, vector_matrix, vector_name, 
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.schema.spark import type_name
 from lakebed.sharing import once
-from lakebed.slices.key_rows import rows_by_pages
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import parallel_map
 from lakebed.vector_index.lengths import Doubles, row_lengths, unit_vectors
@@ -46,7 +43,6 @@ if TYPE_CHECKING:
     from lakebed.slices.snapshot import Snapshot
     from lakebed.storage.base import Storage
 
-Rows = npt.NDArray[np.int64]
 # Vectors whose distances are computed at a time: as doubles they stay in the processor's cache.
 _BLOCK_BYTES: Final = 1 << 20
 # Vectors that are read at a time.
@@ -84,14 +80,25 @@ class Nearest:
 
     def _add(self, best: Sequence[_Best], matrix: npt.NDArray[Any], numbers: Rows) -> None:
         step = max(1, _BLOCK_BYTES // (8 * matrix.shape[1]))
-        is_cosine = self.metric == "cosine"
-        queries = unit_vectors(self.queries) if is_cosine else self.queries
+        for start in range(0, len(matrix), step):
+            of_queries = self.distances(matrix[start : start + step], range(len(best)))
+            for distances, best_of_query in zip(of_queries, best, strict=True):
+                best_of_query.add(distances, numbers[start : start + step])
+
+    def distances(self, matrix: npt.NDArray[Any], queries: Iterable[int]) -> Iterator[Doubles]:
+        """The distances of some vectors, the rows of a matrix, to each of the queries with these numbers."""
         with np.errstate(over="ignore", invalid="ignore"):
-            for start in range(0, len(matrix), step):
-                block = matrix[start : start + step].astype(np.float64)
-                lengths = row_lengths(block) if is_cosine else None
-                for query, best_of_query in zip(queries, best, strict=True):
-                    best_of_query.add(self._distances(block, query, lengths), numbers[start : start + step])
+            block = matrix.astype(np.float64)
+            lengths = row_lengths(block) if self.metric == "cosine" else None
+        for number in queries:
+            with np.errstate(over="ignore", invalid="ignore"):
+                distances = self._distances(block, self._compared[number], lengths)
+            yield distances
+
+    @once
+    def _compared(self) -> Doubles:
+        """The queries as they are compared with vectors."""
+        return unit_vectors(self.queries) if self.metric == "cosine" else self.queries
 
     def _distances(self, block: Doubles, query: Doubles, lengths: Doubles | None) -> Doubles:
         # einsum, since BLAS would take several threads, which spin while they wait for each other
@@ -128,6 +135,11 @@ class _Best:
         self.distances, self.rows = together[order], np.concatenate([self.rows, near_rows])[order]
 
 
+Winners = tuple[Doubles, Rows, Rows]
+"""The nearest rows of one query, as three columns: the distance, the number of the part of the table that has the row,
+and its position there."""
+
+
 @dataclass(frozen=True)
 class SearchJob:
     """One file slice: `vectors` reads its vector column, `others` the columns of the result."""
@@ -135,55 +147,6 @@ class SearchJob:
     file_slice: FileSlice
     vectors: RowReader
     others: RowReader
-
-    def rows(self, slices: SliceReader, numbers: Rows) -> pa.Table:
-        """The rows with these positions, in ascending order, as the reader of the vectors gave them."""
-        schema = pa.schema([self.others.read_schema.field(name) for name in self.others.columns])
-        if not len(schema):  # only distances are asked for
-            return pa.Table.from_struct_array(pa.nulls(len(numbers), pa.struct([])))
-        batches = self._by_pages(slices, numbers)
-        if batches is None:
-            batches = list(_picked(self.others.read(slices, self.file_slice), numbers))
-        return pa.Table.from_batches(batches, schema).combine_chunks()
-
-    def _by_pages(self, slices: SliceReader, numbers: Rows) -> list[pa.RecordBatch] | None:
-        """The rows, read from only the row groups and pages that hold them; None for a slice whose positions are not
-        those of its base file."""
-        base, reader = self.file_slice.base_file, self.others
-        if base is None or reader.predicate is not None or base.is_skeleton or not self.file_slice.is_base_file:
-            return None
-        footer = FOOTERS.read(slices.storage, base.path, base.size)
-        starts = np.array(footer.footer.group_starts)
-        groups = np.searchsorted(starts, numbers, side="right") - 1
-        hits = {int(n): numbers[groups == n] - starts[n] for n in np.unique(groups)}
-        known_names = frozenset(footer.footer.schema.names)
-        stored = [name for name in reader.stored if name in known_names]
-        if not stored:
-            return None
-        with open_base_file(slices.storage, base.path, base.size) as source:
-            rows = rows_by_pages(slices.storage, base, footer, row_reader(source, footer.footer), hits, stored)
-        if rows is None:
-            of_file = replace(slices, history=None)  # the names are those of the file
-            rows = [
-                part
-                for number, picked in hits.items()
-                for part in _picked(
-                    of_file.read(self.file_slice, stored, row_groups=[number], footer=footer.footer), picked
-                )
-            ]
-        return [shaped for batch in rows for shaped in reader.shaped(batch, self.file_slice.partition)]
-
-
-def _picked(batches: Iterator[pa.RecordBatch], numbers: Rows) -> Iterator[pa.RecordBatch]:
-    """The rows with these positions, in ascending order; no batch after the last of them is read."""
-    start = 0
-    for batch in batches:
-        first, last = np.searchsorted(numbers, [start, start + batch.num_rows]).tolist()
-        if last > first:
-            yield batch.take(pa.array(numbers[first:last] - start))
-        start += batch.num_rows
-        if last == len(numbers):
-            return
 
 
 @dataclass(frozen=True)
@@ -202,25 +165,25 @@ class SearchTask:
         """The nearest rows of all slices, for each query in ascending order of the distance."""
         best = parallel_map(self._search, self.jobs, self.threads)
         winners = [self._winners([of_job[query] for of_job in best]) for query in range(len(self.nearest.queries))]
-        jobs = np.concatenate([jobs for _, jobs, _ in winners]) if winners else np.empty(0, np.int64)
-        rows = np.concatenate([rows for _, _, rows in winners]) if winners else np.empty(0, np.int64)
-        needed = [int(number) for number in np.unique(jobs)]
-        positions = {number: np.unique(rows[jobs == number]) for number in needed}
-        tables = parallel_map(lambda n: self.jobs[n].rows(self.slices, positions[n]), needed, self.threads)
-        indices, start = np.empty(len(rows), np.int64), 0
-        for number, table in zip(needed, tables, strict=True):
-            of_job = jobs == number
-            indices[of_job] = start + np.searchsorted(positions[number], rows[of_job])
-            start += table.num_rows
-        picked = pa.concat_tables(tables).take(pa.array(indices)) if tables and len(indices) else None
-        return self._result(picked, winners)
+        return self.result(winners, self._others)
+
+    def result(self, winners: Sequence[Winners], read: Callable[[int, Rows], pa.Table]) -> pa.Table:
+        """The rows of the winners of each query, with their distances; `read` is that of `gathered_rows`."""
+        none: Rows = np.empty(0, np.int64)
+        parts = np.concatenate([none, *(of_query for _, of_query, _ in winners)])
+        rows = np.concatenate([none, *(of_query for _, _, of_query in winners)])
+        return self._with_distances(gathered_rows(parts, rows, read, self.threads), winners)
+
+    def _others(self, number: int, rows: Rows) -> pa.Table:
+        """Rows of a job with the columns of the result."""
+        job = self.jobs[number]
+        return rows_at(self.slices, job.file_slice, job.others, rows)
 
     def _search(self, job: SearchJob) -> list[_Best]:
         return self.nearest.of_batches(job.vectors.read(self.slices, job.file_slice))
 
-    def _winners(self, best: Sequence[_Best]) -> tuple[Doubles, Rows, Rows]:
-        """The nearest rows of all, from the nearest ones `best` of each slice: three columns with the distance, the
-        number of the slice in `best`, and the position of the row among all rows of its slice."""
+    def _winners(self, best: Sequence[_Best]) -> Winners:
+        """The nearest rows of all, from the nearest ones `best` of each slice."""
         if not best:
             return np.empty(0, np.float64), np.empty(0, np.int64), np.empty(0, np.int64)
         distances = np.concatenate([part.distances for part in best])
@@ -229,7 +192,7 @@ class SearchTask:
         order = np.argsort(distances, kind="stable")[: self.nearest.count]
         return distances[order], jobs[order], rows[order]
 
-    def _result(self, picked: pa.Table | None, winners: Sequence[tuple[Doubles, Rows, Rows]]) -> pa.Table:
+    def _with_distances(self, picked: pa.Table | None, winners: Sequence[Winners]) -> pa.Table:
         distances = [part for part, _, _ in winners]
         counts = np.array([len(part) for part in distances], np.int64)
         columns: dict[str, pa.Array] = {DISTANCE: pa.array(np.concatenate([*distances, np.empty(0)]))}
@@ -344,14 +307,19 @@ class Search(Results):
         return self._scan._renew()  # pyright: ignore[reportPrivateUsage]
 
     def to_spark(self) -> DataFrame:
-        """A lazy DataFrame: each task finds the nearest rows of its file slices, and one step takes the nearest of
-        these."""
+        """A DataFrame. A search by an index runs in this process at once. In an exact one, which is lazy, each task
+        finds the nearest rows of its file slices, and one step takes the nearest of these."""
         spark = self._session(self._storage())
-        from lakebed.read.spark_search import search_frame
+        from lakebed.read.spark_search import answer_frame, search_frame
 
         tuning = self._scan.reads.worker_tuning
-        frame = partial(search_frame, spark=spark, tuning=tuning)
-        return read_again(self._storage(), lambda: frame(self.task), self._renew)
+
+        def frame() -> DataFrame:
+            if self.by_index is not None:
+                return answer_frame(self.by_index.rows(), spark, tuning=tuning)
+            return search_frame(self.task, spark, tuning=tuning)
+
+        return read_again(self._storage(), frame, self._renew)
 
     def explain(self) -> Lines:
         """The plan as text: the files whose vectors are read, and what is searched for."""
@@ -381,7 +349,7 @@ def check_condition(predicate: Predicate | None) -> None:
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
     """The number of rows, the column, the metric and the condition of a search. Raises `InvalidOption` for a metric or
-    a number that there is not.
+    a number that there is not, and for numbers of an index in an exact search.
 
     An `exact` search uses no index. `probes` is the number of clusters that a search by an index looks at, `rerank` how
     many rows it reads for each query.
@@ -401,6 +369,12 @@ class SearchOptions:
             value = getattr(self, name)
             if value is not None and whole_number("search", name, value) < 1:
                 raise refused("search", name, value, "a whole number above 0")
+            if value is not None and name != "k" and self.exact:
+                raise InvalidOption(
+                    f"an exact search compares all rows: {name} is a number of searches by an index",
+                    hint=f"leave out {name}, or exact",
+                    context={"argument": name},
+                )
         if self.metric not in METRICS:
             raise refused("search", "metric", self.metric, f"one of {', '.join(METRICS)}")
 

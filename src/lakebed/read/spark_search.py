@@ -1,9 +1,13 @@
-"""Exact search on Spark: tasks find the nearest rows of their file slices, and one step takes the nearest of these."""
+"""Search on Spark: in an exact one tasks find the nearest rows of their file slices, and one step takes the nearest of
+these. The rows that a search by an index has found are handed on."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from lakebed.engine.spark_session import parallelism
 from lakebed.read.search import DISTANCE, QUERY_INDEX, SearchTask
@@ -31,3 +35,18 @@ def search_frame(task: SearchTask, spark: SparkSession, *, tuning: bool) -> Data
     rank = F.row_number().over(Window.partitionBy(QUERY_INDEX).orderBy(DISTANCE))
     ranked = frame.withColumn(_RANK, rank).where(F.col(_RANK) <= task.nearest.count).drop(_RANK)
     return ranked.orderBy(QUERY_INDEX, DISTANCE)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The rows that a search has found, for one task."""
+
+    rows: pa.Table
+
+    def __call__(self, part: int) -> Iterator[pa.RecordBatch]:
+        yield from self.rows.to_batches()
+
+
+def answer_frame(rows: pa.Table, spark: SparkSession, *, tuning: bool) -> DataFrame:
+    """The rows that a search by an index has found in this process, as a DataFrame in their order."""
+    return frame_of_parts(spark, _Answer(rows), 1, rows.schema, tuning=tuning)

@@ -31,7 +31,8 @@ from lakebed.metadata_kinds.text_store import (
 from lakebed.metadata_kinds.vector_coverage import Coverage
 from lakebed.model import ALL_META_COLUMNS, RECORD_KEY
 from lakebed.read.batches import row_readers
-from lakebed.read.index_search import FILE_ID, MIN_ROWS, PATH, CandidateRows, allowed_rows
+from lakebed.read.index_search import MIN_ROWS, allowed_rows
+from lakebed.read.keyed_rows import FILE_ID, PATH, KeyedRows
 from lakebed.read.reopening import read_again
 from lakebed.read.scan import Results, Scan, first_rows_html
 from lakebed.read.search import check_condition
@@ -90,7 +91,7 @@ class TextMatches:
 
     text: LayeredText
     query: Query
-    candidates: CandidateRows
+    candidates: KeyedRows
     column: str
     count: int
     schema: pa.Schema
@@ -187,7 +188,7 @@ class TextSearch(Results):
         return TextMatches(
             text,
             text.query(words),
-            CandidateRows(scan.snapshot, scan.reader, readers, schema, min(_THREADS, os.cpu_count() or 1)),
+            KeyedRows(scan.snapshot, scan.reader, readers, schema, min(_THREADS, os.cpu_count() or 1)),
             self._column,
             options.k,
             self.schema,
@@ -304,7 +305,7 @@ def _add_uncertain(rows: RowsInWords, scan: Scan, text: StoredText, covered: Cov
     readers = {group: reader for group, reader in by_group.items() if group not in covered.groups}
     schema = pa.schema([every.plan.read_schema.field(name) for name in every.plan.columns])
     threads = min(_THREADS, os.cpu_count() or 1)
-    current = CandidateRows(scan.snapshot, every.reader, readers, schema, threads).read(text.uncertain_rows())
+    current = KeyedRows(scan.snapshot, every.reader, readers, schema, threads).read(text.uncertain_rows())
     current = current.filter(current[column].is_valid())
     for group in current.select([PATH, FILE_ID]).group_by([PATH, FILE_ID]).aggregate([]).to_pylist():
         is_of_group = pc.and_(pc.equal(current[PATH], group[PATH]), pc.equal(current[FILE_ID], group[FILE_ID]))

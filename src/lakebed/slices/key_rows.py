@@ -21,7 +21,7 @@ from lakebed.format.base_formats import RowGroupReader, RowPicker
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyFooter, KeyPositions
 from lakebed.format.hashes import plain_strings
 from lakebed.format.read_tally import ReadTally, column_bytes
-from lakebed.format.row_addresses import FINGERPRINTS
+from lakebed.format.row_addresses import FINGERPRINTS, StoredFingerprints
 from lakebed.format.row_groups.pages import PageReader
 from lakebed.merge.log_entries import roots
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
@@ -185,7 +185,7 @@ def _from_row_groups(
         reader.tally.add("bytes", column_bytes(metadata, [RECORD_KEY], [n for n in groups if n not in rows]))
     is_large = max([metadata.row_group(number).total_byte_size for number in groups]) > _LARGE_ROW_GROUP
     if len(rows) == len(groups) and not is_large and not base.is_skeleton:
-        hits = _hits(rows)
+        hits = {number: group_rows for number, group_rows in rows.items() if len(group_rows)}
         with naming_damage(base.path):
             by_page = rows_by_pages(reader.storage, base, footer, None, hits, columns)
         if by_page is not None:
@@ -206,15 +206,11 @@ def _from_row_groups(
                 positions = KeyPositions.of(plain_strings(stored))
                 POSITIONS.put((*location, number), positions)
                 rows[number] = positions.rows(keys)
-        hits = _hits(rows)
+        hits = {number: group_rows for number, group_rows in rows.items() if len(group_rows)}
         by_page = rows_by_pages(reader.storage, base, footer, file, hits, columns)
         if by_page is None:
             by_page = [b for n, group_rows in hits.items() for b in _take(file, base, footer, n, group_rows, columns)]
         return batches + _of_groups(by_page, groups, hits, columns[0])
-
-
-def _hits(rows: Mapping[int, npt.NDArray[np.int64]]) -> dict[int, npt.NDArray[np.int64]]:
-    return {number: group_rows for number, group_rows in rows.items() if len(group_rows)}
 
 
 def _of_groups(
@@ -230,24 +226,42 @@ def _addressed(
 ) -> dict[int, npt.NDArray[np.int64]] | None:
     """The rows of row groups that may have one of the group's keys, by the file's row addresses; None if the file has
     none, or those of another file."""
-    addresses = footer.addresses
-    if addresses is None:
+    with naming_damage(base.path):
+        stored = _fingerprints(reader, base, footer)
+    if stored is None:
         return None
     keys = pa.concat_arrays(list(groups.values())).unique()
-    with naming_damage(base.path):
-        location = reader.storage.url(base.path), base.size
-        stored = FINGERPRINTS.get(location)
-        if stored is None:
-            stored = addresses.read(lambda ranges: reader.storage.read_ranges(base.path, ranges))
-            if reader.tally is not None:
-                reader.tally.add("bytes", addresses.nbytes)
-            if stored is None:
-                return None
-            FINGERPRINTS.put(location, stored)
     rows = stored.find(keys)
     starts = np.array(footer.footer.group_starts)
     cuts = np.searchsorted(rows, starts)
     return {n: rows[cuts[n] : cuts[n + 1]] - starts[n] for n in groups}
+
+
+def _fingerprints(reader: SliceReader, base: BaseFile, footer: KeyFooter) -> StoredFingerprints | None:
+    """The row addresses of a base file; None if the file has none, or those of another file."""
+    addresses = footer.addresses
+    if addresses is None:
+        return None
+    location = reader.storage.url(base.path), base.size
+    stored = FINGERPRINTS.get(location)
+    if stored is None:
+        stored = addresses.read(lambda ranges: reader.storage.read_ranges(base.path, ranges))
+        if reader.tally is not None:
+            reader.tally.add("bytes", addresses.nbytes)
+        if stored is not None:
+            FINGERPRINTS.put(location, stored)
+    return stored
+
+
+def located_keys(
+    reader: SliceReader, base: BaseFile, keys: pa.Array, hints: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+    """The rows of a base file that may have each of the keys: pairs of the number of a key and the position of a row,
+    all that have it and rarely one with another key. `hints` has a position where each key probably is, -1 for none.
+    None if the file has no row addresses."""
+    with naming_damage(base.path):
+        stored = _fingerprints(reader, base, FOOTERS.read(reader.storage, base.path, base.size))
+    return None if stored is None else stored.locate(keys, hints)
 
 
 def rows_by_pages(
@@ -275,9 +289,12 @@ def rows_by_pages(
         stored = [name for name in columns if name in paged.columns]
         pages = PageReader(storage, base.path, base.size, paged)
         by_page = pages.readable(list(hits), stored)
-        if by_page and pages.share(hits, by_page) >= _MAX_PAGES:
+        placed = pages.placed(hits, by_page)
+        others = [name for name in by_page if name not in placed]
+        if others and pages.share(hits, others) >= _MAX_PAGES:
             many = sum(paged.groups[number][0] for number in hits) >= _PICKED_ROWS
-            by_page = pages.plain(list(hits), by_page) if many else []
+            others = pages.plain(list(hits), others) if many else []
+        by_page = [*others, *placed]
         unpaged = [name for name in stored if name not in by_page]
         if not by_page or (unpaged and file is None):
             return None

@@ -48,7 +48,7 @@ class MetadataFiles(Protocol):
 class MetadataLookups(Protocol):
     """Lookups in the metadata table of one table, as `metadata.lookups.MetadataTable` answers them."""
 
-    @property
+    @once
     def opened_indexes(self) -> dict[Any, Any]:
         """What the readers of partitions have read, by keys of theirs."""
         ...

@@ -213,7 +213,7 @@ class _Change(Parts):
         if self.explains and (replaces or is_overwrite):
             raise UnsupportedFeature(
                 f"there is no plan of an INSERT that replaces rows of table {table.name!r}",
-                hint="Run it in a stage and look at its rows before the commit (docs/stage.md), or on a clone of the table.",
+                hint="Run it in a stage and look at its rows before the commit (docs/stage.md), or on a clone.",
                 context={"feature": "EXPLAIN INSERT OVERWRITE"},
             )
         query = self.query(start, self.stop, self._defaults(start, table, names or ()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,12 @@ class TableFunction:
     @classmethod
     def rows(cls, table: str, arguments: tuple[Any, ...]) -> Results | View | pa.Table:
         """The rows of the function on a table."""
-        texts = tuple(str(argument) for argument in arguments if argument is not None)
+        # Spark gives the numbers of an array as decimals
+        texts = tuple(
+            json.dumps([float(number) for number in argument]) if isinstance(argument, list) else str(argument)
+            for argument in arguments
+            if argument is not None
+        )
         return function_rows(cls.table(table), cls.function, texts, cls.table)
 
     @classmethod

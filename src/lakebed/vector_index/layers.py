@@ -49,6 +49,11 @@ class Groups:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def taken(self, numbers: Numbers) -> list[tuple[str, str]]:
+        """The partition path and the id of the file groups with these numbers."""
+        at = pa.array(numbers)
+        return list(zip(self.partitions.take(at).to_pylist(), self.ids.take(at).to_pylist(), strict=True))
+
 
 @dataclass(frozen=True, eq=False)
 class Changes:

@@ -36,6 +36,7 @@ from lakebed.vector_index.shape import ELEMENTS
 
 Flags = npt.NDArray[np.bool_]
 CACHE_BYTES: Final = 256 << 20
+"""The bytes of the clusters of all indexes that stay in memory."""
 MAX_SKEW: Final = 8
 MAX_NEW_SHARE: Final = 0.3
 _CLUSTERS_TOGETHER: Final = 64
@@ -55,7 +56,8 @@ class Candidates:
     `queries` are the numbers of the queries, `groups` numbers in `LayeredIndex.groups`, `rows` positions in base files
     or -1. `is_uncertain` marks rows of which a later commit may have written another version: who takes one looks at
     the row. `vectors` are exact vectors of some candidates, and `vector_rows` tells their rows in this matrix: -1 for a
-    candidate without.
+    candidate without. `clusters` is the number of clusters that were looked at for a query, at most; `compared` that of
+    the entries whose distances were estimated, `bytes_read` the bytes of blocks that were read.
     """
 
     queries: Numbers
@@ -67,6 +69,9 @@ class Candidates:
     is_uncertain: Flags
     vectors: Matrix
     vector_rows: Numbers
+    clusters: int = 0
+    compared: int = 0
+    bytes_read: int = 0
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -85,15 +90,19 @@ class Allowed:
             self._filter = np.zeros(1 << _FILTER_BITS, np.bool_)
             self._filter[self._hashes >> np.uint64(64 - _FILTER_BITS)] = True
 
-    def rows(self, entries: Entries) -> Numbers:
-        """The row numbers of the entries that are allowed, in ascending order."""
-        rows = np.arange(len(entries)) if self._groups is None else np.flatnonzero(self._groups[entries.groups])
-        if self._hashes is None:
-            return rows
-        hashes = entries.hashes[rows]
-        # few hashes pass the filter, which is much faster than a binary search
-        passed = np.flatnonzero(self._filter[hashes >> np.uint64(64 - _FILTER_BITS)])
-        return rows[passed[positions_among(self._hashes, hashes[passed]) >= 0]]
+    def rows(self, parts: Sequence[Entries]) -> list[Numbers]:
+        """The row numbers of the entries of each part that are allowed, in ascending order."""
+        ends = np.cumsum([len(entries) for entries in parts])
+        rows = np.arange(ends[-1])
+        if self._groups is not None:
+            rows = np.flatnonzero(np.concatenate([self._groups[entries.groups] for entries in parts]))
+        if self._hashes is not None:
+            hashes = np.concatenate([entries.hashes for entries in parts])[rows]
+            # few hashes pass the filter, which is much faster than a binary search
+            passed = np.flatnonzero(self._filter[hashes >> np.uint64(64 - _FILTER_BITS)])
+            rows = rows[passed[positions_among(self._hashes, hashes[passed]) >= 0]]
+        of_parts = np.split(rows, np.searchsorted(rows, ends[:-1]))
+        return [of_part - end + len(entries) for of_part, end, entries in zip(of_parts, ends, parts, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +125,9 @@ class _Cluster:
         return _Cluster(entries, np.concatenate([part.is_uncertain for part in parts]))
 
 
+_CLUSTERS = BoundedCache[_Cluster](CACHE_BYTES)
+
+
 def _least(distances: Floats, count: int) -> Numbers:
     """The positions of the least distances, in any order."""
     return np.argpartition(distances, count - 1)[:count] if count < len(distances) else np.arange(len(distances))
@@ -134,6 +146,7 @@ class _Hits:
         self._parts: list[list[tuple[Floats, Numbers]]] = [[] for _ in queries]
         self.numbers = np.zeros(len(queries), np.int64)
         """How many rows each query has been compared with."""
+        self.bytes_read = 0
 
     def look(self, clusters: dict[int, _Cluster], queries: Numbers) -> None:
         """Compare some queries, by their numbers, with the entries of clusters."""
@@ -141,7 +154,7 @@ class _Hits:
         if self._allowed is None:
             rows = None
         else:
-            rows = [self._allowed.rows(cluster.entries) for cluster in clusters.values()]
+            rows = self._allowed.rows([cluster.entries for cluster in clusters.values()])
             coded = [part.take(of_cluster) for part, of_cluster in zip(coded, rows, strict=True)]
         counts = np.array([len(part) for part in coded])
         ends, numbers = np.cumsum(counts), np.array(list(clusters))
@@ -258,11 +271,13 @@ class LayeredIndex:
     """A vector index as it is at one moment: the layer of a build or of a fold, and those of later commits in the order
     in which they count. Several threads may search it."""
 
-    def __init__(self, coder: Coder, layers: Sequence[Layer], cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, coder: Coder, layers: Sequence[Layer], cache: BoundedCache[Any] | None = None) -> None:
+        """The clusters that were read stay in `cache` (None: one that all indexes of the process share)."""
         self._coder = coder
         self._layers = tuple(layers)
-        self._cache_bytes = cache_bytes
-        self._cache = BoundedCache[_Cluster](cache_bytes)
+        self._cache = _CLUSTERS if cache is None else cache
+        self.name = object()
+        """Names what was read of this index in caches."""
         heads = [layer.head for layer in self._layers]
         self.groups, self._group_numbers = numbered_groups([head.groups for head in heads])
         """The file groups of all layers, each once."""
@@ -278,7 +293,7 @@ class LayeredIndex:
     def of_instants(self, instants: Collection[str]) -> LayeredIndex:
         """The index with its first layer, and of the later ones only those of these instants."""
         layers = [layer for number, layer in enumerate(self._layers) if not number or layer.instant in instants]
-        return LayeredIndex(self._coder, layers, self._cache_bytes)
+        return LayeredIndex(self._coder, layers, self._cache)
 
     def search(self, queries: Matrix, count: int, probes: int, allowed: Allowed | None = None) -> Candidates:
         """The `count` rows with the least estimated distances to each query, of the `probes` clusters that are nearest
@@ -305,7 +320,12 @@ class LayeredIndex:
             self._look(hits, pairs)
             is_open = is_open[hits.numbers[is_open] < enough] if probes < clusters else is_open[:0]
             probes = min(2 * probes, clusters)
-        return hits.candidates()
+        return replace(
+            hits.candidates(),
+            clusters=int(is_done.sum(axis=1).max(initial=0)),
+            compared=int(hits.numbers.sum()),
+            bytes_read=hits.bytes_read,
+        )
 
     def _look(self, hits: _Hits, pairs: npt.NDArray[np.int64]) -> None:
         """Compare queries with clusters: pairs of the number of a query and that of a cluster."""
@@ -315,7 +335,8 @@ class LayeredIndex:
         is_one = len(np.unique(pairs[0])) == 1
         for first in range(0, len(numbers), _CLUSTERS_TOGETHER):
             part = slice(first, first + _CLUSTERS_TOGETHER)
-            clusters = self._clusters(numbers[part])
+            clusters, size = self._clusters(numbers[part])
+            hits.bytes_read += size
             if is_one and clusters:
                 hits.look(clusters, pairs[0, :1])
                 continue
@@ -323,33 +344,37 @@ class LayeredIndex:
                 if number in clusters:
                     hits.look({number: clusters[number]}, pairs[0, start:end])
 
-    def _clusters(self, numbers: Numbers) -> dict[int, _Cluster]:
-        """The clusters with these numbers that have entries, by number."""
+    def _clusters(self, numbers: Numbers) -> tuple[dict[int, _Cluster], int]:
+        """The clusters with these numbers that have entries, by number, and the bytes that were read for them."""
         clusters: dict[int, _Cluster] = {}
         missing: list[int] = []
         for number in numbers.tolist():
-            cluster = self._cache.get(number)
+            cluster = self._cache.get((self.name, number))
             if cluster is None:
                 missing.append(number)
             else:
                 clusters[number] = cluster
-        for number, cluster in self._read(np.array(missing, np.int64)).items() if missing else ():
-            self._cache.put(number, cluster)
+        read, size = self._read(np.array(missing, np.int64)) if missing else ({}, 0)
+        for number, cluster in read.items():
+            self._cache.put((self.name, number), cluster)
             clusters[number] = cluster
-        return {number: cluster for number, cluster in clusters.items() if len(cluster.entries)}
+        return {number: cluster for number, cluster in clusters.items() if len(cluster.entries)}, size
 
-    def _read(self, numbers: Numbers) -> dict[int, _Cluster]:
+    def _read(self, numbers: Numbers) -> tuple[dict[int, _Cluster], int]:
+        """Clusters by number from the blocks of all layers, and the bytes of these."""
+        size = 0
         parts: dict[int, list[_Cluster]] = {number: [] for number in numbers.tolist()}
         for of_layer, layer in enumerate(self._layers):
             blocks = layer.head.blocks_of(numbers)
             for data in layer.blocks(blocks) if blocks else ():
+                size += len(data)
                 entries = Entries.from_bytes(data, self._coder.shape)
                 starts = np.searchsorted(entries.coded.clusters, numbers, side="left").tolist()
                 ends = np.searchsorted(entries.coded.clusters, numbers, side="right").tolist()
                 for number, start, end in zip(parts, starts, ends, strict=True):
                     if end > start:
                         parts[number].append(self._counting(entries.slice(start, end), of_layer))
-        return {number: _Cluster.together(of_cluster) for number, of_cluster in parts.items() if of_cluster}
+        return {number: _Cluster.together(of_cluster) for number, of_cluster in parts.items() if of_cluster}, size
 
     def _counting(self, entries: Entries, number: int) -> _Cluster:
         """The entries of a layer that no later layer changed."""
@@ -374,7 +399,7 @@ class LayeredIndex:
         """The entries that count, cluster after cluster in ascending order, with flags of the uncertain ones."""
         for start in range(0, self._coder.shape.clusters, _CLUSTERS_TOGETHER):
             numbers = np.arange(start, min(start + _CLUSTERS_TOGETHER, self._coder.shape.clusters))
-            for _, cluster in sorted(self._read(numbers).items()):
+            for _, cluster in sorted(self._read(numbers)[0].items()):
                 if len(cluster.entries):
                     yield cluster.entries, cluster.is_uncertain
 

@@ -265,3 +265,30 @@ def test_services_run_once_ends_with_what_was_done(capsys: pytest.CaptureFixture
     assert (
         capsys.readouterr().out.splitlines()[-1] == "1 table: 0 services ran, 0 services failed; nothing was due on 1"
     )
+
+
+def test_a_search_by_an_index_takes_its_numbers_and_an_exact_one_refuses_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    vectors = np.random.default_rng(5).normal(size=(60, 4)).astype(np.float32)
+    rows = pa.table({"id": range(60), "emb": pa.array(list(vectors), lakebed.vector(4))})
+    table = lakebed.load(str(tmp_path / "t"), rows, key="id")
+    table.indexes.create("vector", column="emb", clusters=6)
+    np.save(tmp_path / "q.npy", vectors[7])
+    search = ["search", table.uri, "--vector", str(tmp_path / "q.npy"), "--columns", "id", "-o", "json"]
+
+    def ids(*options: str) -> list[int]:
+        assert invoke([*search, *options]) == 0
+        return [row["id"] for row in json.loads(capsys.readouterr().out)]
+
+    exact = ids("--exact", "-k", "60")
+    assert sorted(exact) == list(range(60))
+    assert ids("--probes", "6", "--rerank", "60", "-k", "20") == exact[:20]
+    assert ids("--probes", "1", "--rerank", "1", "-k", "1") == [7]
+    for option in ("--probes", "--rerank"):
+        assert invoke([*search, "--exact", option, "5"]) != 0
+        printed = capsys.readouterr().err
+        assert "an exact search compares all rows" in printed
+        assert f"Leave out {option.removeprefix('--')}" in printed.replace("--", "")
+        assert invoke([*search, option, "0"]) != 0
+        assert option in capsys.readouterr().err

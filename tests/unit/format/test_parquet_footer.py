@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
@@ -43,3 +44,13 @@ def test_a_file_without_a_footer_is_named() -> None:
     storage.write("x.parquet", b"PAR1PAR1")
     with pytest.raises(CorruptFile, match=r"x\.parquet"):
         read_footer(storage, "x.parquet")
+
+
+@pytest.mark.parametrize("width", [127, 128, 600])
+def test_ranges_of_values_of_any_length_are_read(width: int) -> None:
+    storage, out = open_storage("memory://footers/wide"), pa.BufferOutputStream()
+    values = pa.array([bytes([n]) * width for n in range(3)], pa.binary(width))
+    pq.write_table(pa.table({"wide": values}), out)
+    storage.write("x.parquet", out.getvalue().to_pybytes())
+    statistics = read_footer(storage, "x.parquet").metadata.row_group(0).column(0).statistics
+    assert (statistics.min, statistics.max) == (values[0].as_py(), values[2].as_py())

@@ -16,9 +16,10 @@ import lakebed
 from lakebed.errors import CorruptFile
 from lakebed.format.base_file import read_footer
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyFooter
-from lakebed.format.row_groups import plain_pages
+from lakebed.format.row_groups import pages, plain_pages
 from lakebed.format.row_groups.pages import INDEXES, PageReader
 from lakebed.storage.memory import MemoryStorage
+from lakebed.testing import CountingStorage
 
 ROWS = 2_000
 PAGE_ROWS = 300
@@ -293,3 +294,107 @@ def test_a_damaged_file_is_reported_by_a_lookup(place: str) -> None:
     with pytest.raises(CorruptFile):
         table.get(keys)
     MemoryStorage.drop(f"picked-{place}")
+
+
+WIDE = 600
+
+
+def wide_columns() -> pa.Table:
+    """Values of one length that are wide enough to be read alone, and one that is not."""
+    dice = random.Random(9)
+    wide = [dice.randbytes(WIDE) for _ in range(ROWS)]
+    return pa.table(
+        {
+            "wide": pa.array(wide, pa.binary(WIDE)),
+            "one_null": pa.array([None if n == 450 else value for n, value in enumerate(wide)], pa.binary(WIDE)),
+            "long": pa.array(integers(dice, 64)),
+        }
+    )
+
+
+def placed(storage: MemoryStorage, size: int, wanted: Sequence[int]) -> tuple[pa.Table, set[str]]:
+    """The wanted rows by their pages, and the columns whose values were read one by one."""
+    found, _ = read(storage, size, wanted)
+    footer = KeyFooter(read_footer(storage, "f", size, encoded=True), size)
+    assert footer.pages is not None
+    reader = PageReader(storage, "f", size, footer.pages)
+    hits = {0: np.array([row for row in wanted if row < GROUP_ROWS])}
+    names = reader.readable([0], footer.footer.schema.names)
+    ((_, rows),) = reader.take(hits, names)
+    assert rows.equals(found.slice(0, rows.num_rows))
+    return found, set(reader.placed(hits, names))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("required", [False, True], ids=["optional", "required"])
+@pytest.mark.parametrize("checks", [False, True], ids=["without checksums", "with checksums"])
+def test_wide_values_are_read_one_by_one(storage: MemoryStorage, version: str, required: bool, checks: bool) -> None:
+    table = wide_columns().select(["wide", "long"])
+    table = table.cast(pa.schema([field.with_nullable(not required) for field in table.schema]))
+    size = stored(storage, table, {}, compression="none", data_page_version=version, write_page_checksum=checks)
+    for wanted in ([0, 299, 300, 1_099], [777, 1_100, 1_999], [0]):
+        found, names = placed(storage, size, wanted)
+        same(found, table.take(wanted))
+        assert names == {"wide"}
+
+
+def test_wide_values_with_nulls_or_a_codec_are_read_by_their_pages(storage: MemoryStorage) -> None:
+    table = wide_columns()
+    wanted = [0, 449, 450, 451, 1_500]
+    size = stored(storage, table, {}, compression="none")
+    found, names = placed(storage, size, wanted)
+    same(found, table.take(wanted))
+    assert names == {"wide"}
+    size = stored(storage, table, {}, compression="snappy")
+    found, names = placed(storage, size, wanted)
+    same(found, table.take(wanted))
+    assert names == set()
+    size = stored(storage, table, {"wide": "BYTE_STREAM_SPLIT"}, compression="none")
+    found, names = placed(storage, size, wanted)
+    same(found, table.take(wanted))
+    assert "wide" not in names
+
+
+@pytest.mark.parametrize(("cost", "is_alone"), [(0, True), (1 << 40, False)])
+def test_many_wide_values_are_read_by_their_pages(
+    storage: MemoryStorage, cost: int, is_alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = wide_columns()
+    size = stored(storage, table, {}, compression="none")
+    monkeypatch.setattr(pages, "_BYTES_A_VALUE", cost)
+    for wanted in ([5], WANTED, range(ROWS)):
+        found, names = placed(storage, size, list(wanted))
+        same(found, table.take(list(wanted)))
+        assert ("wide" in names) is is_alone
+
+
+@pytest.mark.parametrize(("limit", "is_alone"), [(WIDE, True), (WIDE + 1, False)])
+def test_values_that_are_not_wide_are_read_by_their_pages(
+    storage: MemoryStorage, limit: int, is_alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = wide_columns()
+    size = stored(storage, table, {}, compression="none")
+    monkeypatch.setattr(plain_pages, "PLACED_BYTES", limit)
+    found, names = placed(storage, size, WANTED)
+    same(found, table.take(WANTED))
+    assert ("wide" in names) is is_alone
+
+
+def test_one_request_reads_wide_values_and_the_heads_of_their_pages(storage: MemoryStorage) -> None:
+    size = stored(storage, wide_columns().select(["wide"]), {}, compression="none")
+    footer = KeyFooter(read_footer(storage, "f", size, encoded=True), size)
+    assert footer.pages is not None
+    requests: list[int] = []
+
+    class Sizes(CountingStorage):
+        def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Any:
+            requests.append(sum(length for _, length in ranges))
+            return super().read_ranges(path, ranges)
+
+    reader = PageReader(Sizes(storage), "f", size, footer.pages)
+    reader.readable([0], ["wide"])
+    requests.clear()
+    for wanted in ([3, 700], [4, 701]):
+        ((_, found),) = reader.take({0: np.array(wanted)}, ["wide"])
+        assert found.num_rows == 2
+    assert requests == [2 * WIDE + 2 * plain_pages.HEAD_BYTES, 2 * WIDE]

@@ -202,3 +202,27 @@ def test_texts_of_a_footer_that_cannot_be_right_show_no_addresses(text: str, is_
     assert found is None or found.name == NAME
     assert RowAddresses.of({}, NAME, 511, 8096) is None
     assert RowAddresses.of({ADDRESSES_KEY: "2 0 0 16"}, NAME, 0, 8096) is None
+
+
+@pytest.mark.parametrize("hint", ["right", "stale", "none", "beyond"])
+def test_keys_are_located_with_hints_that_may_be_wrong(hint: str) -> None:
+    dice = random.Random(hint)
+    keys = pa.array([f"key {n}" for n in dice.sample(range(100_000), 3_000)])
+    found = stored(*encoded(keys))
+    at = np.array(dice.sample(range(3_000), 40))
+    requested = pa.concat_arrays([keys.take(pa.array(at)), pa.array(["nobody", "key 1x"])])
+    hints = {"right": at, "stale": at[::-1], "none": np.full(40, -1), "beyond": at + 3_000}[hint]
+    numbers, rows = found.locate(requested, np.append(hints, [5, -1]))
+    pairs = set(zip(numbers.tolist(), rows.tolist(), strict=True))
+    assert pairs >= set(enumerate(at.tolist()))
+    # others have a fingerprint in common with a key
+    prints = fingerprints(keys) & np.uint32((1 << found.bits) - 1)
+    of_keys = fingerprints(requested) & np.uint32((1 << found.bits) - 1)
+    assert all(prints[row] == of_keys[number] for number, row in pairs)
+    assert len(pairs) == len(rows)
+
+
+def test_no_keys_are_located_nowhere() -> None:
+    found = stored(*encoded(pa.array(["a", "b"])))
+    numbers, rows = found.locate(pa.array([], pa.string()), np.empty(0, np.int64))
+    assert (len(numbers), len(rows)) == (0, 0)

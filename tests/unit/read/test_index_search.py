@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +11,15 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
+from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata_kinds import vector_store
 from lakebed.read import index_search
+from lakebed.read.index_search import SearchEffort
+from lakebed.storage import open_storage
+from lakebed.vector_index.entries import row_hashes
 
 DIMENSION = 8
+WITHOUT_COMPACTION = {"hoodie.compact.inline": "false"}
 _numbers = itertools.count()
 
 
@@ -101,8 +108,75 @@ def test_the_columns_may_be_any() -> None:
 def test_an_explanation_names_what_is_looked_at() -> None:
     table, vectors = clustered()
     text = str(table.search(vectors[0], 3, probes=2, rerank=20).explain())
-    assert "by index    vector_index_emb: 2 of 12 clusters, 20 candidates, 20 rows read" in text
+    (line,) = (line for line in text.splitlines() if "by index" in line)
+    looked_at = re.fullmatch(
+        r"  by index    vector_index_emb: 2 of 12 clusters, (\d+) codes compared, 20 rows read, ([\d,]+) bytes", line
+    )
+    assert looked_at is not None
+    assert 20 <= int(looked_at[1]) < 600
+    # the blocks of the index are read by the first search alone, the vectors by each
+    assert int(looked_at[2].replace(",", "")) > 20 * 4 * DIMENSION
+    search = table.search(vectors[0], 3, probes=2, rerank=20)
+    assert search.by_index is not None
+    assert search.by_index.rows().num_rows == 3
+    assert search.by_index.effort == SearchEffort(2, int(looked_at[1]), 20, 20 * 4 * DIMENSION)
     assert "by index" not in str(table.search(vectors[0], 3, exact=True).explain())
+
+
+@pytest.mark.parametrize("least", [10, 20_000], ids=["by the index", "exactly"])
+@pytest.mark.parametrize("cached", [0, 1 << 40], ids=["read again", "in memory"])
+@pytest.mark.parametrize("small", [0, 1 << 40], ids=["block by block", "whole layers"])
+def test_rows_in_log_files_are_searched_as_the_others(
+    least: int, cached: int, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_search, "MIN_ROWS", least)
+    # both sides of a bound that no option sets
+    monkeypatch.setattr(index_search._LOGGED, "_max_bytes", cached)  # pyright: ignore[reportPrivateUsage]
+    # both sides of a bound that no option sets
+    monkeypatch.setattr(vector_store, "_SMALL_LAYER", small)
+    table, vectors = clustered(type="mor", index="bucket", buckets=1)
+
+    def changed(ids: np.ndarray, numbers: np.ndarray, n: int | None) -> None:
+        vectors[ids] = vectors[numbers]
+        rows = {"id": ids, "emb": pa.array(list(vectors[ids])), "city": [f"c{i % 3}" for i in ids]}
+        table.upsert(pa.table({**rows, "n": pa.array([n] * len(ids), pa.int64())}), options=WITHOUT_COMPACTION)
+
+    changed(np.arange(40, 80), np.arange(200, 240), 7)
+    table.delete([{"id": n, "city": f"c{n % 3}"} for n in range(100, 120)], options=WITHOUT_COMPACTION)
+    changed(np.arange(70, 110, 2), np.arange(300, 320), 8)
+    assert all(file_slice.log_files for file_slice in open_snapshot(open_storage(table.uri)).file_slices())
+    for where in (None, "n = 7", "n <> 7", "city = 'c1'"):
+        for query in (vectors[45], vectors[72] + 0.01, vectors[105]):
+            exact = found(table, query, 30, where=where, exact=True)
+            for _ in range(2):
+                assert by_distance(found(table, query, 30, where=where, probes=100, rerank=1000)) == by_distance(exact)
+            assert set(found(table, query, 3, where=where, probes=1, rerank=3)) <= set(
+                found(table, query, 600, where=where, exact=True)
+            )
+
+
+def by_distance(rows: list[tuple[int, float]]) -> list[tuple[float, int]]:
+    return sorted((distance, number) for number, distance in rows)
+
+
+def test_a_candidate_that_does_not_fulfil_the_condition_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where two rows have one hash: the index is told that every row fulfils the condition."""
+    for kind in ("cow", "mor"):
+        table, vectors = clustered(type=kind)
+        every = row_hashes(pa.array([str(n) for n in range(600)]), pa.array([f"c{n % 3}" for n in range(600)]))
+        monkeypatch.setattr(index_search, "MIN_ROWS", 0)
+        # two rows with one hash of 64 bits cannot be made
+        monkeypatch.setattr(index_search, "_allowed_rows", lambda scan, every=every: every)
+        for where in ("n = 2", "city = 'c1' and n > 1"):
+            exact = found(table, vectors[7], 20, where=where, exact=True)
+            assert found(table, vectors[7], 20, where=where, probes=100, rerank=1000) == exact
+
+
+@pytest.mark.parametrize("name", ["probes", "rerank"])
+def test_numbers_of_the_index_are_refused_in_an_exact_search(name: str) -> None:
+    table, vectors = clustered(60)
+    with pytest.raises(InvalidOption, match=f"Leave out {name}, or exact"):
+        table.search(vectors[0], 3, exact=True, **{name: 5})
 
 
 @pytest.mark.parametrize("name", ["probes", "rerank"])
@@ -125,7 +199,7 @@ def test_sql_searches_by_an_index_that_it_makes() -> None:
     )
     lakebed.sql(f"CREATE INDEX far ON t USING VECTOR (emb) OPTIONS ({options})", **sql)
     assert lakebed.sql(search.format("l2"), **sql).to_arrow()["id"].to_pylist()[0] == 4
-    assert "vector_index_far: 2 of 4 clusters" in str(table.search(vectors[4], 1, metric="l2").explain())
+    assert "vector_index_far: 2 of 4 clusters" in str(table.search(vectors[4], 1, metric="l2", rerank=9).explain())
     with pytest.raises(InvalidOption, match=r"vector\.pq"):
         lakebed.sql("CREATE INDEX bad ON t USING VECTOR (emb) OPTIONS ('vector.pq' = '4')", **sql)
     lakebed.sql("DROP INDEX far ON t", **sql)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import CorruptFile
+from lakebed.format.bounded_cache import BoundedCache
 from lakebed.vector_index import search as module
 from lakebed.vector_index.codes import Coder
 from lakebed.vector_index.entries import Entries, row_hashes
@@ -238,7 +239,7 @@ def test_a_cluster_in_memory_is_not_read_again_and_a_small_cache_reads_again() -
     before = len(reads)
     assert index.search(QUERIES, 10, 4).keys.equals(expected.keys)
     assert len(reads) == before
-    small = LayeredIndex(coder, [counted], cache_bytes=1)
+    small = LayeredIndex(coder, [counted], BoundedCache(1))
     for _ in range(2):
         assert small.search(QUERIES, 10, 4).keys.equals(expected.keys)
     assert len(reads) == 3 * before

@@ -1,7 +1,9 @@
 """Rows of a Parquet file by its pages: where the offset index shows which pages hold them, nothing else is read.
 
-Values are picked from plain pages. Of the others a small Parquet file is assembled in memory, and decoded: a page is
-taken as it is, with any codec, encoding and version. Its column's dictionary page comes with it.
+Wide values of one length, as vectors, are read one by one from pages without a codec; the checksum of a page is not
+looked at then, since it is that of all its values. Other values are picked from plain pages. Of all other pages a small
+Parquet file is assembled in memory, and decoded: a page is taken as it is, with any codec, encoding and version. Its
+column's dictionary page comes with it.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ _MAGIC: Final = b"PAR1"
 _INDEX_BYTES: Final = 64 << 20
 # Pages of several row groups are read together up to so many bytes.
 _READ_BYTES: Final = 8 << 20
+# Reading a value alone takes as long as so many bytes of a page that is read.
+_BYTES_A_VALUE: Final = 1 << 14
 # Fields by their numbers in parquet.thrift: of the footer,
 _VERSION, _SCHEMA, _NUM_ROWS, _ROW_GROUPS, _CREATED_BY = 1, 2, 3, 4, 6
 # of a column of the schema,
@@ -112,6 +116,10 @@ class PagedFile:
     before_from: int
     not_plain: set[str]
     """Columns of `plain` of which a page was read that is not."""
+    placed_pages: set[int]
+    """The positions of pages whose values can be read one by one."""
+    not_placed: set[str]
+    """Columns with a page whose values cannot."""
 
     @classmethod
     def of(cls, footer: bytes, before: bytes, size: int, metadata: Any) -> PagedFile | None:
@@ -141,7 +149,9 @@ class PagedFile:
         types = {field.name: field.type for field in metadata.schema.to_arrow_schema()}
         flat = ((name, PlainColumn.of(column.elements[0], types[name])) for name, column in columns.items())
         plain = {name: column for name, column in flat if column is not None}
-        return cls(root, head, columns, coded, plain, group_entries, memoryview(before), end - len(before), set())
+        return cls(
+            root, head, columns, coded, plain, group_entries, memoryview(before), end - len(before), set(), set(), set()
+        )
 
     def indexed(self, columns: Sequence[str], groups: Sequence[int]) -> list[str]:
         """The columns that have an offset index in each of these row groups, without lists and maps: a page of these
@@ -263,6 +273,25 @@ class PageReader:
             )
         ]
 
+    def placed(self, rows: Mapping[int, Rows], columns: Sequence[str]) -> list[str]:
+        """The names of the `readable` columns of which these rows (of each row group) are read one by one, without
+        their pages: the values are wide and of one length, and reading the pages takes longer."""
+        from lakebed.format.row_groups.plain_pages import NO_CODEC, PLACED_BYTES
+
+        names: list[str] = []
+        for name in columns:
+            column = self.file.plain.get(name)
+            if column is None or column.width < PLACED_BYTES or name in self.file.not_placed:
+                continue
+            (leaf,) = self.file.columns[name].leaves
+            indexes = self.indexes(list(rows), [name])
+            read = sum(map(len, rows.values())) * _BYTES_A_VALUE
+            pages = ((indexes[group, leaf], len(of_group)) for group, of_group in rows.items())
+            of_pages = sum(min(count, len(index.sizes)) * index.largest for index, count in pages)
+            if read < of_pages and all(self.file.groups[group][1][leaf].codec == NO_CODEC for group in rows):
+                names.append(name)
+        return names
+
     def share(self, rows: Mapping[int, Rows], columns: Sequence[str]) -> float:
         """The part of the pages of these columns, which are `readable`, that holds rows (of each row group): by their
         bytes where columns have different numbers of pages, as of wide values."""
@@ -286,42 +315,98 @@ class PageReader:
         row groups and a table of their rows in ascending order. Raises `ValueError` and Arrow's errors for broken
         pages."""
         indexes = self.indexes(list(rows), columns)
+        placed = self.placed(rows, columns)
+        of_pages = [leaf for name in columns if name not in placed for leaf in self.file.columns[name].leaves]
         part: dict[int, Rows] = {}
         size = 0
         for group, group_rows in rows.items():
             part[group] = group_rows
-            for leaf in (leaf for name in columns for leaf in self.file.columns[name].leaves):
+            size += sum(len(group_rows) * self.file.plain[name].width for name in placed)
+            for leaf in of_pages:
                 index = indexes[group, leaf]
                 size += min(len(group_rows), len(index.sizes)) * index.largest
             if size >= _READ_BYTES:
-                yield list(part), self._take(part, columns, indexes)
+                yield list(part), self._take(part, columns, indexes, placed)
                 part, size = {}, 0
         if part:
-            yield list(part), self._take(part, columns, indexes)
+            yield list(part), self._take(part, columns, indexes, placed)
 
     def _take(
-        self, rows: Mapping[int, Rows], columns: Sequence[str], indexes: Mapping[tuple[int, int], OffsetIndex]
+        self,
+        rows: Mapping[int, Rows],
+        columns: Sequence[str],
+        indexes: Mapping[tuple[int, int], OffsetIndex],
+        placed_columns: Sequence[str],
     ) -> pa.Table:
-        plain = self.plain(list(rows), columns)
+        placed = {name: _PlacedValues(self.file, name, rows, indexes) for name in placed_columns}
+        of_pages = [name for name in columns if name not in placed]
+        plain = self.plain(list(rows), of_pages)
         files: dict[tuple[bytes, ...], _SmallFile] = {}
-        for name in columns:
+        for name in of_pages:
             column = self.file.columns[name]
             layout = tuple(indexes[group, column.leaves[0]].first_rows.tobytes() for group in rows)
             if layout not in files:
                 files[layout] = _SmallFile(self.file, {g: indexes[g, column.leaves[0]] for g in rows}, rows)
             files[layout].add(name, column, indexes)
-        ranges = [byte_range for file in files.values() for byte_range in file.ranges]
+        ranges = [byte_range for part in (*files.values(), *placed.values()) for byte_range in part.ranges]
         parts = iter(self.storage.read_ranges(self.path, ranges))
-        arrays: dict[str, pa.ChunkedArray] = {}
+        arrays: dict[str, pa.ChunkedArray | pa.Array] = {}
         for file in files.values():
             table = file.rows([next(parts) for _ in file.ranges], plain)
             arrays |= dict(zip(table.column_names, table.columns, strict=True))
+        for name, of_column in placed.items():
+            values = of_column.values([next(parts) for _ in of_column.ranges])
+            if values is None:
+                self.file.not_placed.add(name)
+                values = self._take(rows, [name], indexes, ())[name]
+            arrays[name] = values
         return pa.table({name: arrays[name] for name in columns})
 
 
 def _pages_of(index: OffsetIndex, rows: Rows) -> Rows:
     """The numbers of the pages that hold these rows, each once."""
     return np.unique(np.searchsorted(index.first_rows, rows, "right") - 1)
+
+
+class _PlacedValues:
+    """The values of some rows of a column, which are read one by one. The head of each page is read once, to see that
+    it has a value for each row."""
+
+    def __init__(
+        self, file: PagedFile, name: str, rows: Mapping[int, Rows], indexes: Mapping[tuple[int, int], OffsetIndex]
+    ) -> None:
+        from lakebed.format.row_groups.plain_pages import HEAD_BYTES
+
+        self._placed_pages, self._column = file.placed_pages, file.plain[name]
+        # of pages that were not read before: position, size, rows
+        self._new_pages: list[tuple[int, int, int]] = []
+        values: list[tuple[int, int]] = []
+        (leaf,), width = file.columns[name].leaves, self._column.width
+        for group, of_group in rows.items():
+            index = indexes[group, leaf]
+            first_rows = np.append(index.first_rows, file.groups[group][0])
+            pages = np.searchsorted(index.first_rows, of_group, "right") - 1
+            for page in np.unique(pages).tolist():
+                if index.starts[page] not in self._placed_pages:
+                    count = int(first_rows[page + 1] - first_rows[page])
+                    self._new_pages.append((index.starts[page], index.sizes[page], count))
+            page_ends = np.array(index.starts)[pages] + np.array(index.sizes)[pages]
+            starts = page_ends - (first_rows[pages + 1] - of_group) * width
+            values += [(start, width) for start in starts.tolist()]
+        self.ranges = [*((at, min(size, HEAD_BYTES)) for at, size, _ in self._new_pages), *values]
+        """The parts of the stored file that are read: offsets and lengths."""
+
+    def values(self, parts: Sequence[bytes]) -> pa.Array | None:
+        """The values, from the bytes of `ranges`; None if a page has nulls, or is not plain."""
+        from lakebed.format.row_groups.plain_pages import is_plain_page
+
+        heads = len(self._new_pages)
+        for (at, size, rows), head_bytes in zip(self._new_pages, parts[:heads], strict=True):
+            if not is_plain_page(bytes(head_bytes), size, rows, self._column):
+                return None
+            self._placed_pages.add(at)
+        values = pa.py_buffer(b"".join(parts[heads:]))
+        return pa.Array.from_buffers(self._column.type, len(parts) - heads, [None, values])
 
 
 class _Selected(NamedTuple):

@@ -28,12 +28,16 @@ _REQUIRED, _OPTIONAL = 0, 1
 _WIDTHS: Final = {1: 4, 2: 8, 4: 4, 5: 8}
 _TEXT, _FIXED = 6, 7
 _PLAIN: Final = b"\0"
-_NO_CODEC, _SNAPPY, _GZIP, _ZSTD, _LZ4 = (CODECS[name] for name in ("none", "snappy", "gzip", "zstd", "lz4"))
+NO_CODEC, _SNAPPY, _GZIP, _ZSTD, _LZ4 = (CODECS[name] for name in ("none", "snappy", "gzip", "zstd", "lz4"))
 _CODEC_NAMES: Final = {_SNAPPY: "snappy", _GZIP: "gzip", _ZSTD: "zstd", _LZ4: "lz4_raw"}
-PLAIN_CODECS: Final = frozenset({_NO_CODEC, *_CODEC_NAMES})
+PLAIN_CODECS: Final = frozenset({NO_CODEC, *_CODEC_NAMES})
 _LENGTH_BYTES: Final = 4
 _DECIMAL_BYTES: Final = 16
 _MAX_BYTES: Final = 256 << 20
+# A header of a page that `_HEAD` or `_HEAD_2` matches, and the levels of a page without nulls, have fewer bytes.
+HEAD_BYTES: Final = 96
+# Values of so many bytes are read one by one, without their pages.
+PLACED_BYTES: Final = 64
 # Heads of data pages of both versions as most writers put them: without statistics.
 _NUMBER: Final = rb"\x15(?P<%s>[\x80-\xff]{0,4}[\x00-\x7f])"
 _SIZES: Final = _NUMBER % b"inflated" + _NUMBER % b"stored"
@@ -128,12 +132,33 @@ class _Values(NamedTuple):
     length: int
 
 
+def is_plain_page(head_bytes: bytes, size: int, rows: int, column: PlainColumn) -> bool:
+    """Whether a page of `size` bytes ends with the values of its rows, all of one length, one after another: it has no
+    codec and no nulls. `head_bytes` are its first `HEAD_BYTES`; a page with an unusual header is taken for another."""
+    first = _HEAD.match(head_bytes)
+    head, run = first or _HEAD_2.match(head_bytes), _run(rows, column)
+    if head is None or head["encoding"] != _PLAIN or number_in(head["values"]) != rows:
+        return False
+    if first is None:
+        if number_in(head["rows"]) != rows or number_in(head["levels"]) != len(run):
+            return False
+    elif run:
+        run = len(run).to_bytes(_LENGTH_BYTES, "little") + run
+    body = head.end()
+    sizes = {number_in(head["stored"]), number_in(head["inflated"]), size - body, len(run) + rows * column.width}
+    return len(sizes) == 1 and head_bytes[body : body + len(run)] == run
+
+
+def _run(rows: int, column: PlainColumn) -> bytes:
+    """The levels of a page without nulls: one run that says so."""
+    return b"" if column.is_required else varint(rows << 1) + b"\1"
+
+
 def _values(chunk: PlainChunk, column: PlainColumn) -> _Values | None:
     """The positions of a column's values in the pages of a chunk; None if a page has nulls, values of other sizes, a
     wrong checksum or an unusual header."""
     data = memoryview(chunk.data)
-    # one run that says that no value is null
-    runs = {rows: b"" if column.is_required else varint(rows << 1) + b"\1" for rows in set(chunk.rows)}
+    runs = {rows: _run(rows, column) for rows in set(chunk.rows)}
     bodies: list[memoryview] = []
     sizes: list[int] = []
     prefixes: list[bytes] = []
@@ -147,7 +172,7 @@ def _values(chunk: PlainChunk, column: PlainColumn) -> _Values | None:
         body, run = head.end(), runs[rows]
         at += page_size
         size, crc = number_in(head["inflated"]), head["crc"]
-        page, prefix, is_stored = data[body:at], b"", chunk.codec == _NO_CODEC
+        page, prefix, is_stored = data[body:at], b"", chunk.codec == NO_CODEC
         if number_in(head["values"]) != rows or len(page) != number_in(head["stored"]):
             return None
         if crc is None and chunk.codec == _LZ4:
