@@ -153,6 +153,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "format.row_groups.pages._READ_BYTES": (0, HUGE),
     "format.row_groups.plain_pages._MAX_BYTES": (0, HUGE),
     "format.row_groups.plain_pages.PLACED_BYTES": (0, HUGE),
+    "format.row_groups.plain_pages.HEAD_BYTES": (1, 1 << 12),
     "format.row_groups.stored._MAX_INFLATED": (0, HUGE),
     "format.row_groups.stored._MAX_ROWS": (3, HUGE),
     "format.row_groups.stored._MAX_STORED": (0, HUGE),

@@ -72,7 +72,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "format.row_groups.pages": "_VERSION _SCHEMA _NUM_ROWS _ROW_GROUPS _CREATED_BY _REPETITION _NAME _CHILDREN"
         " _REPEATED _COLUMNS _TOTAL_BYTES _GROUP_ROWS _LAST_TAKEN",
         "format.row_groups.plain_pages": "_TYPE _TYPE_LENGTH _REPETITION _CHILDREN _REQUIRED _OPTIONAL _TEXT _FIXED"
-        " _LENGTH_BYTES _DECIMAL_BYTES _NO_CODEC _SNAPPY _GZIP _ZSTD _LZ4",
+        " _LENGTH_BYTES _DECIMAL_BYTES NO_CODEC _SNAPPY _GZIP _ZSTD _LZ4",
         "format.row_groups.chunks": "INDEX_OFFSET INDEX_LENGTH"
         " _NUM_ROWS _ROW_GROUPS _ENCRYPTION _SIGNING _COLUMNS _TOTAL_BYTES _GROUP_ROWS"
         " _GROUP_OFFSET _COMPRESSED_BYTES _ORDINAL _FILE_PATH _FILE_OFFSET _META_DATA"
@@ -248,7 +248,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "format.parquet_footer": "_BYTES_A_DIGEST",
         "format.row_groups.offset_index": "_FIXED_BYTES _BYTES_A_PAGE",
         "metadata.expected_files": "_BYTES_AN_INSTANT _BYTES_AN_EXTENT",
-        "metadata_records.group_files": "_MEMORY_OF_A_LOG _WRITTEN_BYTES",
+        "format.log_file": "_WRITTEN_BYTES",
+        "metadata_records.group_files": "_MEMORY_OF_A_LOG",
         "metadata.slices": "_MEMORY_OF_A_BASE _MEMORY_OF_A_BYTE _MEMORY_OF_A_FILE",
         "timeline.history": "_BYTES_OF_ONE",
         "timeline.timeline": "_BYTES_A_FILE _BYTES_A_PROPERTY _MEMORY_OF_A_BYTE",

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,11 @@ from pyroaring import BitMap64
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.format.avro.encoder import decode_record
+from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.sources import SMALL_FILE_BYTES, CachedRanges, ReadRange, SliceSource
+
+if TYPE_CHECKING:
+    from lakebed.format.hfile.reader import Written
 
 MAGIC = b"#HUDI#"
 FORMAT_VERSION = 1
@@ -27,6 +31,7 @@ _SIZE_END = len(MAGIC) + 8
 _TOTAL_BYTES = 8
 # The number of footers, which is always zero.
 _FOOTER_BYTES = 4
+_WRITTEN_BYTES = 8 << 20
 
 
 class BlockType(IntEnum):
@@ -66,6 +71,13 @@ class LogBlock:
 
     def header(self, key: HeaderKey) -> str | None:
         return self.headers.get(key)
+
+
+WrittenBlock = tuple[LogBlock, "Written | None"]
+"""A block of a log file, with what its HFile was written from (None: it has none)."""
+WRITTEN_LOGS = BoundedCache[CacheEntry[Sequence[WrittenBlock]]](_WRITTEN_BYTES)
+"""The blocks of small log files of metadata tables that this process has written, by URL, size and 0 (the time of
+change is not known): its next commit does not read and decode them."""
 
 
 def read_blocks(data: bytes, path: str = "") -> list[LogBlock]:

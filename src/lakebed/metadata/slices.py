@@ -15,11 +15,10 @@ from lakebed.errors import CorruptFile, LakebedError, TableNotFound
 from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.hfile.entries import BLOCKS
 from lakebed.format.hfile.reader import HFileReader, open_hfile
-from lakebed.format.log_file import BlockHead, BlockType, scan_blocks, written_heads
+from lakebed.format.log_file import WRITTEN_LOGS, BlockHead, BlockType, WrittenBlock, scan_blocks, written_heads
 from lakebed.format.sources import SMALL_FILE_BYTES, CachedRanges, FileSource, ReadRange
 from lakebed.merge.log_entries import blocks_in_merge_order
 from lakebed.metadata.expected_files import ExpectedFiles, builds_partition, check_delta_commits, check_groups
-from lakebed.metadata_records.group_files import WRITTEN_LOGS
 from lakebed.metadata_records.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, is_of_data, parse_files
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile
 from lakebed.properties.file import load_table_config
@@ -35,7 +34,6 @@ from lakebed.timeline.timeline import Timeline, completed_at, load_table, load_t
 
 if TYPE_CHECKING:
     from lakebed.metadata_records.definitions import IndexDefinition
-    from lakebed.metadata_records.group_files import WrittenBlock
     from lakebed.metadata_records.records import Records
 
 T = TypeVar("T")

@@ -158,13 +158,13 @@ class StoredLayers:
     def blocks(self, of: str, numbers: Sequence[int]) -> list[bytes]:
         """The blocks of a layer with these numbers, in their order."""
         keys = [block_key(of, number) for number in numbers]
-        return self.chosen(self._lookup(keys), keys)
+        return self.records_of(self._lookup(keys), keys)
 
     def all_blocks(self, layers: Sequence[str]) -> dict[str, Any]:
         """All blocks of some layers by `block_key`."""
         return self._bytes_by_key(self.metadata.beginning_with(self.partition, [f"{_BLOCKS}{of}|" for of in layers]))
 
-    def chosen(self, stored: Mapping[str, bytes], keys: Sequence[str]) -> list[bytes]:
+    def records_of(self, stored: Mapping[str, bytes], keys: Sequence[str]) -> list[bytes]:
         """The records with these keys. Raises `CorruptFile` if one is missing."""
         for key in keys:
             if key not in stored:
@@ -172,7 +172,7 @@ class StoredLayers:
         return [stored[key] for key in keys]
 
     def record(self, key: str) -> bytes:
-        return self.chosen(self._lookup([key]), [key])[0]
+        return self.records_of(self._lookup([key]), [key])[0]
 
     def _lookup(self, keys: Sequence[str]) -> dict[str, Any]:
         return self._bytes_by_key(self.metadata.lookup(self.partition, pa.array(keys, pa.string())))

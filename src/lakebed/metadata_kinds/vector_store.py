@@ -92,7 +92,7 @@ class StoredIndex(StoredLayers):
         for each layer would take longer than all of their bytes."""
         if of not in self._small:
             return super().blocks(of, numbers)
-        return self.chosen(self._small_layers, [block_key(of, number) for number in numbers])
+        return self.records_of(self._small_layers, [block_key(of, number) for number in numbers])
 
     @once
     def _small(self) -> frozenset[str]:

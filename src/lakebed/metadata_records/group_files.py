@@ -12,14 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.format.bounded_cache import BoundedCache, CacheEntry
+from lakebed.format.bounded_cache import CacheEntry
 from lakebed.format.delete_block import encode_deletes
 from lakebed.format.file_names import log_file_name
 from lakebed.format.hashes import plain_strings
 from lakebed.format.hfile.entries import Entries
-from lakebed.format.hfile.reader import Written
 from lakebed.format.hfile.writer import HFileWriter, runs_of_bytes, write_hfile
-from lakebed.format.log_file import LogBlock, block_bytes, delete_block, hfile_data_block
+from lakebed.format.log_file import WRITTEN_LOGS, WrittenBlock, block_bytes, delete_block, hfile_data_block
 from lakebed.format.sources import MAX_REMEMBERED_FILE, remember_written
 from lakebed.metadata_records.layout import BASE_FILE_EXTENSION, METADATA_FOLDER
 from lakebed.metadata_records.records import record_form, record_schema
@@ -28,8 +27,6 @@ from lakebed.storage.base import Durable, Storage
 from lakebed.timeline.bodies.commit import NEW_FILE, stat_record
 
 KeysAndValues = tuple[Any, Any]
-# A block of a log file, with what its HFile was written from (None: it has none).
-WrittenBlock = tuple[LogBlock, Written | None]
 
 # The token of the log that creates a group; others have another one.
 CREATION_TOKEN = "0-0-0"
@@ -40,15 +37,10 @@ _LOG_BLOCK_BYTES = 64 << 20
 # Bytes of entries in a block of a base file. Hudi's default is four times as many; a lookup inflates a block for each
 # key of a large shard, and all blocks of a small one either way.
 _BASE_BLOCK_BYTES = 256 << 10
-# Bytes of the small log files that this process has written, and of what is around one in memory.
-_WRITTEN_BYTES = 8 << 20
+# Bytes of what is around a written log file in memory.
 _MEMORY_OF_A_LOG = 2 << 10
 # Bytes of keys and values up to which a log file is made before it is written.
 _READY_BYTES = 4 << 20
-
-
-WRITTEN_LOGS = BoundedCache[CacheEntry[Sequence[WrittenBlock]]](_WRITTEN_BYTES)
-"""The blocks of log files that this process has written: the next commit does not read and decode them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from lakebed.errors import CommitConflict, ConflictKind, CorruptFile, StorageErr
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
+from lakebed.format.log_file import WRITTEN_LOGS
 from lakebed.metadata.slices import HFILES, LOGS
-from lakebed.metadata_records.group_files import WRITTEN_LOGS
 from lakebed.model import HDFS_LOCK_FILE, HOODIE, LOCK_FILE, Action
 from lakebed.properties.file import (
     BACKUP_PATH,

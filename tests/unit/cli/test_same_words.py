@@ -48,6 +48,8 @@ ELSEWHERE = {
     ("explain", "files"): "Scan.explain",
     ("configure", "remove"): "settings of which the value is None",
     ("merge", "when"): "clauses of Merge",
+    ("merge", "message"): "message of Merge.execute",
+    ("merge", "metadata"): "metadata of Merge.execute",
     ("maintenance run", "metrics_port"): "serve_prometheus",
     ("maintenance run", "metrics_address"): "serve_prometheus",
     ("indexes advise", "batch_rows"): "batch, a number",

@@ -11,11 +11,11 @@ import pytest
 
 import lakebed
 from lakebed.format.hfile.reader import open_hfile
-from lakebed.format.log_file import BlockHead, BlockType, scan_blocks
+from lakebed.format.log_file import WRITTEN_LOGS, BlockHead, BlockType, scan_blocks
 from lakebed.format.sources import MAX_REMEMBERED_FILE, FileSource, forget_written
 from lakebed.metadata import slices
 from lakebed.metadata.slices import HFILES, LOGS
-from lakebed.metadata_records.group_files import WRITTEN_LOGS, FileGroup, write_log
+from lakebed.metadata_records.group_files import FileGroup, write_log
 from lakebed.metadata_records.layout import METADATA_FOLDER
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.memory import MemoryStorage

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.format.log_file import WRITTEN_LOGS
 from lakebed.format.sources import forget_written
 from lakebed.metadata import expected_files
 from lakebed.metadata.slices import HFILES, LOGS
-from lakebed.metadata_records.group_files import WRITTEN_LOGS
 from lakebed.operations import pipeline
 from lakebed.operations.pipeline import MAX_LOCKED_GROUPS
 from lakebed.storage.base import Storage

@@ -166,7 +166,7 @@ def test_a_candidate_that_does_not_fulfil_the_condition_is_left_out(monkeypatch:
         every = row_hashes(pa.array([str(n) for n in range(600)]), pa.array([f"c{n % 3}" for n in range(600)]))
         monkeypatch.setattr(index_search, "MIN_ROWS", 0)
         # two rows with one hash of 64 bits cannot be made
-        monkeypatch.setattr(index_search, "_allowed_rows", lambda scan, every=every: every)
+        monkeypatch.setattr(index_search, "allowed_rows", lambda scan, every=every: every)
         for where in ("n = 2", "city = 'c1' and n > 1"):
             exact = found(table, vectors[7], 20, where=where, exact=True)
             assert found(table, vectors[7], 20, where=where, probes=100, rerank=1000) == exact
