@@ -90,7 +90,7 @@ def cold_search(uri: str, other: str, query: np.ndarray) -> None:
         sizes.append(len(data))
         return data
 
-    LocalStorage._pread, LocalStorage.read = counted, counted_whole
+    LocalStorage._pread, LocalStorage.read = counted, counted_whole  # pyright: ignore[reportAttributeAccessIssue]
     cost = spent(lambda: lakebed.open(uri).search(query, 10, columns=["id"]).to_arrow())
     print(f"  a first search: {cost:.0f} ms, {sum(sizes) / 1e6:.1f} MB read", flush=True)
 

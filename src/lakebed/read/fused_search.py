@@ -38,9 +38,7 @@ def search_of(
     options that the search does not have."""
     if by_text is None:
         if vector is None:
-            raise InvalidOption(
-                "a search has neither a vector nor a text", hint="give one: t.search(vector), or t.search(text='...')"
-            )
+            raise InvalidOption("a search has neither a vector nor a text", hint="give a vector, a text, or both")
         return Search(scan, vector, by_vector)
     if vector is not None:
         return FusedSearch(scan, vector, by_vector, by_text)
