@@ -25,6 +25,7 @@ from isal import isal_zlib
 
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.hashes import plain_strings, value_buffer
+from lakebed.sharing import once
 
 Rows = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -240,10 +241,10 @@ class StoredFingerprints:
 
     def locate(self, keys: pa.Array, hints: Rows) -> tuple[Rows, Rows]:
         """The rows that may have each of the keys, as pairs of the number of a key and a row: the row that `hints` has
-        for the key, where it may have the key, else all that may. A hint of -1 is none."""
+        for the key, where that is the only row that may have it, else all that may. A hint of -1 is none."""
         requested = fingerprints(keys) & np.uint32((1 << self.bits) - 1)
         is_row = (hints >= 0) & (hints < len(self.low))
-        is_right = is_row & (self._at(np.where(is_row, hints, 0)) == requested)
+        is_right = is_row & (self._at(np.where(is_row, hints, 0)) == requested) & ~np.isin(requested, self._repeated)
         others = np.flatnonzero(~is_right)
         rows = self.find(keys.take(pa.array(others)))
         # of each row the range of the other keys with its fingerprint
@@ -254,6 +255,12 @@ class StoredFingerprints:
         at = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         numbers = np.concatenate([np.flatnonzero(is_right), others[at]])
         return numbers, np.concatenate([hints[is_right], np.repeat(rows, counts)])
+
+    @once
+    def _repeated(self) -> Fingerprints:
+        """The fingerprints that several rows have: rows of one key, which was inserted again, and rarely others."""
+        ordered = np.sort(self.all())
+        return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
 
     def all(self) -> Fingerprints:
         """The fingerprint of each row, of which the lower `bits` bits are known."""

@@ -222,6 +222,11 @@ def test_keys_are_located_with_hints_that_may_be_wrong(hint: str) -> None:
     assert len(pairs) == len(rows)
 
 
+def test_all_rows_of_a_key_that_was_inserted_again_are_located_whatever_the_hint() -> None:
+    located = stored(*encoded(pa.array(["a", "b", "a", "c"]))).locate(pa.array(["a", "b", "a"]), np.array([2, 1, -1]))
+    assert sorted(zip(*(part.tolist() for part in located), strict=True)) == [(0, 0), (0, 2), (1, 1), (2, 0), (2, 2)]
+
+
 def test_no_keys_are_located_nowhere() -> None:
     found = stored(*encoded(pa.array(["a", "b"])))
     numbers, rows = found.locate(pa.array([], pa.string()), np.empty(0, np.int64))
