@@ -41,6 +41,7 @@ from lakebed.policies.cleaning import (
     retain_versions,
 )
 from lakebed.policies.compaction import (
+    CompactionPlan,
     delta_commits_since_compaction,
     last_compaction,
     plan_compaction,
@@ -106,14 +107,18 @@ def run_compaction(store: MetadataStore) -> list[str]:
     if not is_compaction_due(store) or is_blocked(store):
         return []
     instant = store.service_time(Suffix.COMPACTION)
-    # partitions that are being built have only log files; their base files come later
-    partitions = store.data_config.metadata_partitions
-    slices = [file_slice for partition in partitions for file_slice in store.slices.file_slices(partition)]
-    plan = plan_compaction(slices)
+    plan = _plan_of_all(store)
     if instant is None or not plan.slices:
         return []
     store.request(Action.COMPACTION, instant, compaction_body(plan).encode())
     return [_run(store, instant, plan.slices, State.REQUESTED)]
+
+
+def _plan_of_all(store: MetadataStore) -> CompactionPlan:
+    """A plan of every file group that has log files. Partitions that are being built have only these; their base files
+    come later."""
+    partitions = store.data_config.metadata_partitions
+    return plan_compaction([file_slice for name in partitions for file_slice in store.slices.file_slices(name)])
 
 
 def is_compaction_due(store: MetadataStore) -> bool:
@@ -186,8 +191,7 @@ def compact_with(store: MetadataStore, partition: str, entries: Batches) -> str:
             hint=f"Build it again: t.indexes.repair({partition!r}).",
             context={"index": partition},
         )
-    slices = [s for name in store.data_config.metadata_partitions for s in store.slices.file_slices(name)]
-    plan = plan_compaction(slices)
+    plan = _plan_of_all(store)
     plan = replace(plan, slices=tuple(dict.fromkeys([*plan.slices, *replaced])))
     store.request(Action.COMPACTION, instant, compaction_body(plan).encode())
     return _run(store, instant, plan.slices, State.REQUESTED, {partition: entries})
@@ -516,13 +520,13 @@ def purge(store: MetadataStore) -> list[str]:
     """Compact every file group that has log files, due or not, and delete all file slices except the last of each, so
     that files only have the records of the last slices. Returns a line of text about each step.
 
-    Where file slices must stay unchanged, because a commit is pending, nothing is done.
+    Where file slices must stay unchanged, because a commit is pending, nothing is done. Partitions that are being built
+    stay as they are.
     """
     done = finish_unfinished(store)
     if is_blocked(store):
         return done
-    slices = [file_slice for partition in store.partitions for file_slice in store.slices.file_slices(partition)]
-    plan = plan_compaction(slices)
+    plan = _plan_of_all(store)
     instant = store.service_time(Suffix.COMPACTION)
     if plan.slices and instant is not None:
         store.request(Action.COMPACTION, instant, compaction_body(plan).encode())

@@ -78,6 +78,11 @@ class TableFile:
         return None if self.data is None else (self.data.partition, self.data.file_id)
 
 
+def metadata_store(partition: str) -> str:
+    """The `store` of the files of a partition of the metadata table."""
+    return f"metadata table: {partition}"
+
+
 def table_files(snapshot: Snapshot) -> list[TableFile]:
     """All files under the table's folder, including those of no commit and the table's properties."""
     return [_table_file(info, snapshot) for info in snapshot.storage.list("")]
@@ -89,7 +94,7 @@ def _table_file(info: FileInfo, snapshot: Snapshot) -> TableFile:
     if path.startswith(f"{METADATA_FOLDER}/"):
         inner = path.removeprefix(f"{METADATA_FOLDER}/")
         part = "timeline" if inner.startswith(f"{HOODIE}/") else inner.partition("/")[0]
-        return TableFile(path, info.size, f"metadata table: {part}")
+        return TableFile(path, info.size, metadata_store(part))
     if path.startswith(f"{HOODIE}/"):
         if path.startswith(f"{config.archive_folder}/"):
             return TableFile(path, info.size, ARCHIVE)

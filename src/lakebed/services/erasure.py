@@ -38,6 +38,7 @@ from lakebed.read.row_traces import (
     SearchTerms,
     TableFile,
     TraceReader,
+    metadata_store,
     table_files,
 )
 from lakebed.read.scan import Scan
@@ -303,6 +304,7 @@ class Erasure:
         recorded = {
             (file_slice.partition, file_slice.file_id) for file_slice in snapshot.file_slices()
         } | timeline.replaced_files.keys()
+        building = {metadata_store(partition): partition for partition in snapshot.config.metadata_partitions_inflight}
         remainders: list[Remainder] = []
         for path, file in sorted(left.items()):
             savepoint = next((time for time, paths in saved.items() if path in paths), None)
@@ -314,6 +316,9 @@ class Erasure:
                 why = f"the pending {plan.action} {plan.time} reads it", f"Run it with {run}, then erase again."
             elif file.store in lists:
                 why = "the list could not be published again", f"Delete {lists[file.store]}/, then publish again."
+            elif file.store in building:
+                name = building[file.store]
+                why = f"{name} is being built", "t.indexes.build() finishes it, or drop it; then erase again."
             elif timeline.pending:
                 pending = timeline.pending[0]
                 way = "Wait for the process that runs it, or let t.maintenance.repair() roll it back if it died"

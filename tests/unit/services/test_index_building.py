@@ -12,7 +12,14 @@ import pytest
 
 import lakebed
 from lakebed.cli.main import invoke
-from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.errors import (
+    CommitConflict,
+    ErasureIncomplete,
+    IndexInconsistent,
+    InvalidOption,
+    LakebedError,
+    UnsupportedFeature,
+)
 from lakebed.format.avro.encoder import avro_header
 from lakebed.metadata_records.layout import METADATA_FOLDER
 from lakebed.metadata_upkeep.creation import PARTITIONS_INFLIGHT
@@ -305,6 +312,35 @@ def test_a_plan_of_a_dead_process_is_run_by_the_next(make: Make, kind: str) -> N
     assert (plan.time, plan.state) == (instant, State.INFLIGHT)
     assert table.indexes.build().built == (partition_of(kind),)
     assert table.indexes.verify().ok
+    is_right(table, kind)
+
+
+@pytest.mark.parametrize(("kind", "has_keys"), [("record", True), ("blooms", False), ("expression", False)])
+def test_an_erasure_leaves_an_index_that_is_being_built_and_names_it_if_it_has_a_key(
+    make: Make, kind: str, has_keys: bool
+) -> None:
+    """A base file in a partition that is being built would be deleted by the next process that runs its plan."""
+    table = created(make, kind)
+    planned(table, kind)
+
+    def dies() -> None:
+        upsert(table.uri, (1, "c1", "changed", 2))()
+        raise Killed("here")
+
+    with pytest.raises(Killed), while_it_is_built(lambda: None, dies):
+        table.indexes.build()
+    partition = partition_of(kind)
+    if has_keys:
+        with pytest.raises(ErasureIncomplete, match=f"{partition} is being built") as raised:
+            table.erase([1])
+        remainders = raised.value.report.tables[0].remainders
+        assert {remainder.path.split("/")[2] for remainder in remainders} == {partition}
+    else:
+        assert table.erase([1]).is_clean
+    assert table.indexes.build().built == (partition,)
+    assert table.indexes.verify().ok
+    assert table.erase([1]).is_clean
+    assert sorted(row[0] for row in content(table)) == [0, 2, 3, 4, 5]
     is_right(table, kind)
 
 
