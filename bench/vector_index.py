@@ -160,7 +160,8 @@ def lakebed_figures(base: np.ndarray, queries: np.ndarray, bits: int) -> None:
                 f" a commit {spent:.0f} ms, {size // 1000} KB"
             )
     before = time.process_time()
-    LayeredIndex(coder, layers).fold(lambda block: None)
+    for _ in LayeredIndex(coder, layers).fold():
+        pass
     print(f"  fold of ten commits: {time.process_time() - before:.1f} CPU-s")
 
 
@@ -207,7 +208,7 @@ def main() -> None:
             mixture(rows, dimension) if not is_real else (np.load(folder / n) for n in ("base.npy", "queries.npy"))
         )
         with tempfile.TemporaryDirectory() as name:
-            np.save(f"{name}/base.npy", base.astype(np.float32))
+            np.save(f"{name}/base.npy", unit(base.astype(np.float32)))
             np.save(f"{name}/queries.npy", queries[:QUERIES].astype(np.float32))
             for side in SIDES:
                 print(f"{case}, {'real vectors' if is_real else 'a mixture'}, {side}", flush=True)

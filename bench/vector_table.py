@@ -163,7 +163,7 @@ def main() -> None:
         names = ("base.npy", "queries.npy")
         base, queries = (np.load(given / name) for name in names) if is_real and given else mixture(*CASES[case])
         with tempfile.TemporaryDirectory() as folder:
-            np.save(f"{folder}/base.npy", base.astype(np.float32))
+            np.save(f"{folder}/base.npy", unit(base.astype(np.float32)))
             np.save(f"{folder}/queries.npy", queries[:QUERIES].astype(np.float32))
             print(f"{case}, {'real vectors' if is_real else 'a mixture'}", flush=True)
             environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
