@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Literal
 
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, LogWeight
-from lakebed.timeline.bodies.plans import CompactionCost, CompactionPlan
+from lakebed.timeline.bodies.plans import TOTAL_MEGABYTES, CompactionPlan, cost_metrics
 from lakebed.timeline.instants import completes_as, format_time, parse_time
 from lakebed.timeline.timeline import completed_at
 from lakebed.wording import count_text
@@ -237,12 +237,12 @@ class Selection:
 
     def _within_target(self, slices: Sequence[FileSlice]) -> list[FileSlice]:
         selected: list[FileSlice] = []
-        left = self.target_megabytes
+        left: float = self.target_megabytes
         for file_slice in slices:
             if left <= 0:
                 break
             selected.append(file_slice)
-            left -= CompactionCost.of(file_slice).megabytes
+            left -= cost_metrics([file_slice])[TOTAL_MEGABYTES]
         return selected
 
 

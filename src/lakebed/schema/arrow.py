@@ -63,11 +63,6 @@ _STORED_TYPES = frozenset(
 )
 
 
-def meta_fields() -> list[pa.Field]:
-    """The five meta columns, the first columns of every base file."""
-    return [pa.field(name, pa.string()) for name in META_COLUMNS]
-
-
 def with_meta(schema: pa.Schema, *, operation: bool = False) -> pa.Schema:
     """The schema with the five meta columns in front (those it has already are moved there), and with `operation` the
     column of operations after them.
@@ -75,8 +70,8 @@ def with_meta(schema: pa.Schema, *, operation: bool = False) -> pa.Schema:
     >>> with_meta(pa.schema([("id", pa.string())])).names[-2:]
     ['_hoodie_file_name', 'id']
     """
-    sixth = [pa.field(OPERATION_COLUMN, pa.string())] if operation else []
-    return pa.schema([*meta_fields(), *sixth, *without_meta(schema)])
+    names = (*META_COLUMNS, OPERATION_COLUMN) if operation else META_COLUMNS
+    return pa.schema([*(pa.field(name, pa.string()) for name in names), *without_meta(schema)])
 
 
 def without_meta(schema: pa.Schema) -> pa.Schema:

@@ -218,38 +218,22 @@ def encode_clean_metadata(
 _LOG_COMPACTOR = "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper"
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionCost:
-    """The data that the compaction of a slice reads and writes, as Hudi computes it: in whole megabytes."""
-
-    log_bytes: int
-    read_megabytes: int
-    written_megabytes: int
-
-    @classmethod
-    def of(cls, file_slice: FileSlice) -> CompactionCost:
-        base = file_slice.base_file
-        log_bytes = file_slice.log_bytes
-        read = ((base.size if base else 0) + log_bytes) // _MEGABYTE
-        return cls(log_bytes, read, base.size // _MEGABYTE if base else _NEW_BASE_MEGABYTES)
-
-    @property
-    def megabytes(self) -> int:
-        return self.read_megabytes + self.written_megabytes
+TOTAL_MEGABYTES = "TOTAL_IO_MB"
 
 
 def cost_metrics(slices: Sequence[FileSlice]) -> dict[str, float]:
-    """The total work for some slices, in the form of Hudi's plans."""
+    """The work that some slices take, in the form of Hudi's plans: a compaction reads and writes whole megabytes of
+    each slice."""
     log_files = log_bytes = read = written = 0
     for file_slice in slices:
-        cost = CompactionCost.of(file_slice)
+        base, of_logs = file_slice.base_file, file_slice.log_bytes
         log_files += len(file_slice.log_files)
-        log_bytes += cost.log_bytes
-        read += cost.read_megabytes
-        written += cost.written_megabytes
+        log_bytes += of_logs
+        read += ((base.size if base else 0) + of_logs) // _MEGABYTE
+        written += base.size // _MEGABYTE if base else _NEW_BASE_MEGABYTES
     return {
         "TOTAL_LOG_FILES": float(log_files),
-        "TOTAL_IO_MB": float(read + written),
+        TOTAL_MEGABYTES: float(read + written),
         "TOTAL_IO_READ_MB": float(read),
         "TOTAL_LOG_FILES_SIZE": float(log_bytes),
         "TOTAL_IO_WRITE_MB": float(written),
