@@ -34,13 +34,13 @@ WATCHES = ("telemetry.py", "lineage.py", "sharing.py")
 GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
-    ("mor", "upsert"): (105, 64, 827),
+    ("mor", "upsert"): (105, 64, 828),
     ("mor", "get"): (82, 40, 587),
     ("mor", "get again"): (63, 28, 381),
     ("mor", "scan"): (65, 33, 486),
     ("mor", "scan where"): (79, 46, 619),
-    ("mor", "compact"): (120, 69, 1009),
-    ("cow", "upsert"): (127, 72, 1046),
+    ("mor", "compact"): (120, 69, 1010),
+    ("cow", "upsert"): (127, 72, 1047),
     ("cow", "get"): (68, 33, 441),
     ("cow", "scan"): (50, 26, 323),
 }
