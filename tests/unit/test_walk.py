@@ -35,14 +35,14 @@ GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
     ("mor", "upsert"): (105, 64, 828),
-    ("mor", "get"): (82, 40, 587),
-    ("mor", "get again"): (63, 28, 381),
-    ("mor", "scan"): (65, 33, 486),
-    ("mor", "scan where"): (79, 46, 619),
+    ("mor", "get"): (82, 40, 588),
+    ("mor", "get again"): (63, 28, 382),
+    ("mor", "scan"): (65, 33, 487),
+    ("mor", "scan where"): (79, 46, 620),
     ("mor", "compact"): (120, 69, 1010),
     ("cow", "upsert"): (127, 72, 1047),
-    ("cow", "get"): (68, 33, 441),
-    ("cow", "scan"): (50, 26, 323),
+    ("cow", "get"): (68, 33, 442),
+    ("cow", "scan"): (50, 26, 324),
 }
 # Parts of the function that they stand in: from Python 3.12 on the interpreter takes them so, too.
 COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")
