@@ -18,7 +18,7 @@ from support.sampling import so_many, today
 from support.text_model import best_rows
 
 ONLY = os.environ.get("LAKEBED_HISTORY")
-COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or so_many(300, small=24))
+COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or so_many(300, small=8))
 SHARDS = 8
 FIRST = today() * 10_000
 WORDS = ["red", "green", "blue", "Été", "x1", "naïve", "東", "of", "the", "Blue"]
