@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import pyarrow as pa
 
-from lakebed.config.arguments import public_methods_check_arguments, refused
+from lakebed.config.arguments import public_methods_check_arguments
 from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption, MissingAttribute, TableNotFound
 from lakebed.opened_table import OpenedTable
@@ -692,7 +692,11 @@ class Table:
         by_vector = SearchOptions(k, column, metric, max_distance, columns, exact, probes, rerank)
         by_text = None if text is None else TextOptions(text, k, text_column, columns, exact)
         if by_text is None and text_column is not None:
-            raise refused("search", "text_column", text_column, "the column of a text, which is not given")
+            raise InvalidOption(
+                "text_column is the column of a search by words, and there is no text to search for",
+                hint="give a text as well, or name the column of vectors with column",
+                context={"argument": "text_column"},
+            )
         return search_of(self.scan(where=where, as_of=as_of), vector, by_vector, by_text)
 
     def dataset(self, as_of: When | None = None) -> TableDataset:

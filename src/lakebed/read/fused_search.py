@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,7 @@ RANK_OFFSET: Final = 60
 # So many rows of each answer are fused for each row of the result, and at least so many.
 _DEPTH_OF_K: Final = 5
 _DEPTH: Final = 100
+_NO_OPTIONS: Final = SearchOptions()
 
 
 def search_of(
@@ -42,10 +44,14 @@ def search_of(
         return Search(scan, vector, by_vector)
     if vector is not None:
         return FusedSearch(scan, vector, by_vector, by_text)
-    for name in ("column", "max_distance", "probes", "rerank"):
-        value = getattr(by_vector, name)
-        if value is not None:
-            raise refused("search", name, value, "no option of a search by words alone")
+    for name in ("column", "metric", "max_distance", "probes", "rerank"):
+        if getattr(by_vector, name) != getattr(_NO_OPTIONS, name):
+            way = "name the column of the texts with text_column" if name == "column" else f"leave out {name}"
+            raise InvalidOption(
+                f"{name} is an option of a search for a vector, and this one is by words alone",
+                hint=f"give a vector as well, or {way}",
+                context={"argument": name},
+            )
     return TextSearch(scan, by_text)
 
 
@@ -58,7 +64,7 @@ class FusedSearch(Results):
 
     def __init__(self, scan: Scan, vector: Any, by_vector: SearchOptions, by_text: TextOptions) -> None:
         super().__init__(scan._spark)  # pyright: ignore[reportPrivateUsage]
-        self._rows = by_text.k
+        self._rows = min(by_text.k, sys.maxsize)
         self._displayed = TextSearch(scan, by_text)
         names = (RECORD_KEY, PARTITION_PATH, *self._displayed.column_names)
         depth = max(_DEPTH, _DEPTH_OF_K * by_text.k)

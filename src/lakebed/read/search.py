@@ -367,8 +367,8 @@ class SearchOptions:
     def __post_init__(self) -> None:
         for name in ("k", "probes", "rerank"):
             value = getattr(self, name)
-            if value is not None and whole_number("search", name, value) < 1:
-                raise refused("search", name, value, "a whole number above 0")
+            if value is not None:
+                whole_number("search", name, value, minimum=1)
             if value is not None and name != "k" and self.exact:
                 raise InvalidOption(
                     f"an exact search compares all rows: {name} is a number of searches by an index",

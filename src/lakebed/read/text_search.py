@@ -7,6 +7,7 @@ rows decide. An index has exact scores too: rows of which it does not know the t
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.config.arguments import refused, whole_number
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.text import resolve_column
 from lakebed.format.hashes import plain_strings
 from lakebed.format.row_addresses import Hashes
@@ -74,9 +75,12 @@ class TextOptions:
     exact: bool = False
 
     def __post_init__(self) -> None:
-        if whole_number("search", "k", self.k) < 1:
-            raise refused("search", "k", self.k, "a whole number above 0")
-        if not query_words(self.text):
+        whole_number("search", "k", self.k, minimum=1)
+        try:
+            words = query_words(self.text)
+        except UnicodeEncodeError:  # half of a surrogate pair
+            raise refused("search", "text", self.text, "a text of whole characters") from None
+        if not words:
             raise InvalidOption(
                 f"the query {self.text!r} of a search has no word",
                 hint="a word is a run of letters or digits; give one that the texts may have",
@@ -145,6 +149,12 @@ class TextSearch(Results):
 
     def __init__(self, scan: Scan, options: TextOptions) -> None:
         super().__init__(scan._spark)  # pyright: ignore[reportPrivateUsage]
+        if not scan.snapshot.config.populate_meta_fields:
+            raise UnsupportedFeature(
+                f"a search by words in table {scan.snapshot.config.name!r}, which has no meta columns",
+                hint="filter the rows by a condition on their texts, or load them into a table with meta columns",
+                context={"feature": "search by words"},
+            )
         self._scan = scan
         self._options = options
         self._column = text_column(scan, options.column)
@@ -190,7 +200,7 @@ class TextSearch(Results):
             text.query(words),
             KeyedRows(scan.snapshot, scan.reader, readers, schema, min(_THREADS, os.cpu_count() or 1)),
             self._column,
-            options.k,
+            min(options.k, sys.maxsize),
             self.schema,
             allowed_rows(scan) if is_narrowed else None,
             index,

@@ -49,7 +49,7 @@ from lakebed.metadata_records.layout import COLUMN_STATS, EXPRESSION_INDEX, FILE
 from lakebed.metadata_upkeep.build_jobs import build_by_job, can_build, is_large
 from lakebed.metadata_upkeep.creation import drop, without_definitions
 from lakebed.metadata_upkeep.maintain import MetadataUpkeep, locked_table
-from lakebed.model import RECORD_INDEX, SECONDARY_INDEX, Action, Instant, State, has_completion_times
+from lakebed.model import RECORD_INDEX, Action, Instant, State, has_completion_times
 from lakebed.properties.file import update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.column_names import near_or_nothing
@@ -299,7 +299,7 @@ def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = 
         names = (name, expression_partition(name), vector_partition(name), text_partition(name))
         partition = next((n for n in names if n in existing), None)
         if partition is None:
-            partition = name if name.startswith(SECONDARY_INDEX) else parse_index_name(name).partition
+            partition = name if find_kind(name) is not None else parse_index_name(name).partition
         remembered = [n for n in remembered_indexes(config.properties) if n.partition != partition]
         is_remembered = len(remembered) < len(remembered_indexes(config.properties))
         if is_remembered:

@@ -55,7 +55,7 @@ def text_rows(table: Table, arguments: Sequence[str]) -> TextSearch:
     if len(arguments) < 3:
         raise _wrong(TEXT_SEARCH, f"{len(arguments) + 1} arguments")
     column, query, count, *others = arguments
-    if not count.isdecimal():
+    if not count.isdecimal() or not int(count):
         raise _wrong(TEXT_SEARCH, f"the number of rows {count!r}")
     condition = others[0] if others and others[0].strip() else None
     return TextSearch(table.scan(where=condition), TextOptions(query, int(count), column))

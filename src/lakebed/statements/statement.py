@@ -356,11 +356,14 @@ class Statement:
                 end = array[1]
                 continue
             is_negative = token.token_type is TokenType.DASH and self._is(end + 1, TokenType.NUMBER)
-            is_constant = self.tokens[end].token_type in (TokenType.STRING, TokenType.NUMBER) or self.is_name(end)
+            is_constant = self.tokens[end].token_type in (TokenType.STRING, TokenType.NUMBER) or (
+                self.is_name(end) and self.tokens[end].token_type is not TokenType.NULL
+            )
             if not is_negative and not is_constant:
+                name = self.tokens[at].text
                 raise InvalidOption(
-                    f"{self.tokens[at].text} takes constants, in the SQL text near {self.near(end)}",
-                    hint=f"write {self.tokens[at].text}('table') or {self.tokens[at].text}('table', 'start')",
+                    f"{name} takes constants, in the SQL text near {self.near(end)}",
+                    hint=f"write each value as it is, as in {name}('table') or {name}('table', 'start')",
                 )
             end += is_negative
             arguments.append(f"{'-' if is_negative else ''}{self.tokens[end].text}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.read import text_search
 from support.text_model import best_rows
 
@@ -105,7 +106,7 @@ def test_what_is_no_search_is_refused() -> None:
         table.search(text="red", text_column="n")
     with pytest.raises(InvalidOption, match="text_column"):
         table.search([1.0], text_column="body")
-    with pytest.raises(InvalidOption, match="above 0"):
+    with pytest.raises(InvalidOption, match="at least 1"):
         table.search(text="red", k=0)
     with pytest.raises(InvalidOption, match="a text"):
         table.search(text=3)  # pyright: ignore[reportArgumentType]
@@ -117,6 +118,46 @@ def test_what_is_no_search_is_refused() -> None:
         texts(with_index=False).search(text="red")
     with pytest.raises(InvalidOption, match="no column of texts"):
         lakebed.create("memory://text-search/none", pa.schema([("id", pa.int64())]), key="id").search(text="red")
+
+
+def test_a_table_without_meta_columns_is_refused() -> None:
+    plain = {"hoodie.populate.meta.fields": False}
+    data = pa.table({"id": ["a", "b"], "body": ["cat", "dog"]})
+    table = lakebed.load("memory://text-search/plain", data, key="id", properties=plain)
+    for exact in (True, False):
+        with pytest.raises(UnsupportedFeature, match="has no meta columns"):
+            table.search(text="cat", exact=exact)
+
+
+def test_any_number_of_rows_may_be_asked_for() -> None:
+    table = texts()
+    whole = found(table, "cat", k=1000)
+    assert whole == found(table, "cat", k=10**30) == found(table, "cat", k=sys.maxsize)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"text": "cat", "column": "body"}, "text_column"),
+        ({"text": "cat", "metric": "l2"}, "leave out metric"),
+        ({"text": "cat", "probes": 2}, "leave out probes"),
+        ({"text": "\ud800"}, "whole characters"),
+        ({"text": "cat", "k": -1}, "at least 1"),
+        ({"vector": [1.0], "text_column": "body"}, "there is no text"),
+    ],
+)
+def test_options_that_a_search_does_not_have_are_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidOption, match=words):
+        texts().search(**options)
+
+
+def test_values_of_the_function_of_sql_are_written_as_they_are() -> None:
+    values: list[tuple[str, Any]] = [(":q", {"q": "cat"}), ("?", ["cat"]), ("NULL", None)]
+    for query, args in values:
+        with pytest.raises(InvalidOption, match="hudi_text_search takes constants"):
+            lakebed.sql(f"select * from hudi_text_search('t', 'body', {query}, 3)", {"t": texts()}, args)
+    with pytest.raises(InvalidOption, match="another number of arguments"):
+        lakebed.sql("select * from hudi_text_search('t', 'body', 'cat', 3, '', 'more')", {"t": texts()})
 
 
 def test_a_vector_and_a_text_are_searched_at_once_by_their_ranks() -> None:
