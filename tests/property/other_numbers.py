@@ -5,8 +5,7 @@ from __future__ import annotations
 OTHERS: dict[str, dict[str, str]] = {
     "a number of a file format, or of a type": {
         "statements.definitions": "_CLONE_WITHIN",
-        "metadata_kinds.vector_index": "_FIRST_VERSION",
-        "metadata_kinds.text_index": "_FIRST_VERSION",
+        "metadata_kinds.layered_kind": "_FIRST_VERSION",
         "metadata_kinds.text_store": "_VERSION",
         "engine.arrow_data": "_NANOS_A_MICRO",
         "format.footer_cache": "_SURROGATES",

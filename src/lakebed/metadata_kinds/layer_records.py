@@ -20,11 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile
 from lakebed.format.hashes import plain_strings
+from lakebed.format.row_addresses import Hashes
 from lakebed.metadata_kinds import bloom_filters
 from lakebed.metadata_kinds.base import StoredTable
 from lakebed.metadata_kinds.stored import COMPARED
@@ -45,7 +47,7 @@ _WITNESSES: Final = "W|"
 COMMIT = "commit"
 """The `entry` of a compared row that is a commit."""
 BUILD: Final = "0"
-"""Stands for the instant of the layer of a build."""
+"""The name of the layer of a build. Other layers are named after the instants of their commits."""
 S = TypeVar("S", bound="StoredLayers")
 
 
@@ -235,6 +237,11 @@ def metadata_of(table: StoredTable) -> MetadataLookups:
 def stored_definitions(table: StoredTable) -> dict[str, IndexDefinition]:
     """The index definitions of a table."""
     return load_definitions(table.snapshot.storage, table.snapshot.config)
+
+
+def joined_hashes(parts: Sequence[Hashes]) -> Hashes:
+    """The hashes of all parts, in order."""
+    return np.concatenate([np.empty(0, np.uint64), *parts])
 
 
 class NumberedGroups:

@@ -6,30 +6,24 @@ its witness. Rows of log files that may lose against others are noted, and a sea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.config.settings import WriteSettings
-from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.merge.rules import MergeRules
+from lakebed.errors import UnsupportedFeature
 from lakebed.metadata_kinds import bloom_filters
 from lakebed.metadata_kinds.base import (
-    Comparison,
     FirstBuild,
-    NewIndex,
     NewPartition,
-    PartitionKind,
     StoredTable,
     TableAction,
     required,
 )
-from lakebed.metadata_kinds.layer_records import BUILD, COMMIT, metadata_of, stored_definitions
+from lakebed.metadata_kinds.layer_records import BUILD, COMMIT, joined_hashes, metadata_of
+from lakebed.metadata_kinds.layered_kind import LayeredKind
 from lakebed.metadata_kinds.routing import grouped
-from lakebed.metadata_kinds.stored import COMPARED
 from lakebed.metadata_kinds.text_store import (
     BATCH_ROWS,
     RowsInWords,
@@ -46,9 +40,6 @@ from lakebed.metadata_kinds.written_rows import ColumnRows, WrittenRows
 from lakebed.metadata_records.definitions import IndexDefinition, IndexName
 from lakebed.metadata_records.layout import TEXT_INDEX, GroupSizing
 from lakebed.metadata_records.records import Records
-from lakebed.properties.table_config import TableConfig
-from lakebed.schema.column_names import did_you_mean
-from lakebed.schema.spark import type_name
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
 from lakebed.vector_index.entries import row_hashes
@@ -56,7 +47,6 @@ from lakebed.vector_index.layers import Changes
 
 # The bytes of entries that one commit or build writes at most. A commit that would write more is left to a build.
 MAX_BYTES = 1 << 30
-_FIRST_VERSION = 8
 
 
 @dataclass
@@ -86,41 +76,38 @@ class _LayerOfTexts:
 
     def changes(self) -> Changes:
         """The rows whose earlier entries do not count, and those that a search reads."""
-        return Changes(_joined(self.replaced), _joined(self.possible))
+        return Changes(joined_hashes(self.replaced), joined_hashes(self.possible))
 
 
-class TextIndexKind(PartitionKind):
-    def definition(self, name: IndexName, snapshot: Snapshot, settings: WriteSettings) -> IndexDefinition | None:
-        return name.expression
+class TextIndexKind(LayeredKind[StoredTextIndex]):
+    noun = "text"
 
-    def index_name(self, partition: str, definition: IndexDefinition | None) -> IndexName:
-        return IndexName(partition, expression=required(partition, definition))
+    def stored(self, metadata: MetadataLookups, partition: str) -> StoredTextIndex:
+        return StoredTextIndex(metadata, partition)
 
-    def records_of_action(self, partition: str, action: TableAction) -> Records | None:
-        snapshot = action.snapshot
-        metadata = snapshot.metadata
-        if metadata is None or not metadata.has(partition):
-            return None  # it is being built: whoever completes the build finds a commit without a witness
-        stored = StoredTextIndex(metadata, partition)
-        covered = stored.coverage(snapshot)
-        if covered.reason is not None:
-            return None  # the index waits to be built again
+    def column_of(self, definition: IndexDefinition) -> str:
+        return TextIndex.of(definition).column
+
+    def fits(self, kind: pa.DataType) -> bool:
+        return is_text(kind)
+
+    def layer_of_action(
+        self, action: TableAction, stored: StoredTextIndex, covered: Coverage
+    ) -> tuple[TextRecords, list[str]] | None:
         layer = _LayerOfTexts()
         written = WrittenRows(action, stored.column, BATCH_ROWS)
         for rows in written:
             layer.add(rows)
             if layer.rows.nbytes > MAX_BYTES:
-                return None  # its file groups are searched exactly, until the index is built again
+                return None
         for path, keys in written.removed():
             layer.add_deleted(path, keys, is_certain=True)
         for path, keys, is_certain in written.deleted():
             layer.add_deleted(path, keys, is_certain=is_certain)
-        caught_up = self._catch_up(layer, covered, snapshot, stored)
-        left = [gap.instant for gap in covered.gaps if gap.instant not in caught_up]
+        caught_up = self._catch_up(layer, covered, action.snapshot, stored)
         records = TextRecords(action.instant)
         records.add_layer(action.instant, layer.rows, layer.changes(), np.array(layer.rewritten, np.int64))
-        records.add_witness(action.instant, witness_of(snapshot.timeline, action.instant, caught_up, left))
-        return records.encoded(action.form)
+        return records, caught_up
 
     def _catch_up(
         self, layer: _LayerOfTexts, covered: Coverage, snapshot: Snapshot, stored: StoredTextIndex
@@ -130,19 +117,14 @@ class TextIndexKind(PartitionKind):
         was written may be in these file groups, or deleted there: searches read them."""
         if not covered.gaps:
             return []
-        slices = [
-            s
-            for s in snapshot.file_slices({path for path, _ in covered.groups})
-            if (s.partition, s.file_id) in covered.groups
-        ]
         added: list[ColumnRows] = []
         size = layer.rows.nbytes
-        for rows in texts_of_slices(snapshot.reader, slices, stored.column):
+        for rows in texts_of_slices(snapshot.reader, covered.lacking_slices(snapshot), stored.column):
             added.append(rows)
             size += rows.keys.nbytes + rows.values.nbytes if rows.values is not None else 0
             if size > MAX_BYTES:
                 return []
-        changed = _joined(layer.replaced)  # by the action itself
+        changed = joined_hashes(layer.replaced)  # by the action itself
         for rows in added:
             hashes = row_hashes(rows.keys, rows.partition)
             layer.replaced.append(hashes)
@@ -151,7 +133,7 @@ class TextIndexKind(PartitionKind):
             layer.rows.add(
                 (rows.partition, rows.file_id), rows.keys.filter(is_unchanged), rows.values.filter(is_unchanged)
             )
-        read = np.concatenate([np.empty(0, np.uint64), *(row_hashes(rows.keys, rows.partition) for rows in added)])
+        read = joined_hashes([row_hashes(rows.keys, rows.partition) for rows in added])
         moved = stored.in_view(snapshot, covered).uncertain_hashes()
         layer.possible.append(moved[~np.isin(moved, np.concatenate([read, changed]))])
         layer.rewritten = [layer.rows.groups.number(group) for group in sorted(covered.groups)]
@@ -174,45 +156,8 @@ class TextIndexKind(PartitionKind):
         records.add_layer(BUILD, rows, Changes(), np.empty(0, np.int64))
         return grouped(name.partition, records.encoded(build.form)), definition
 
-    def check_new(self, index: NewIndex) -> None:
-        definition = required(index.name.partition, index.name.expression)
-        column = TextIndex.of(definition).column
-        index.require_stored_keys("a text index")
-        if index.config.version < _FIRST_VERSION:
-            raise UnsupportedFeature(
-                f"a text index of table {index.config.name!r}, of version {index.config.version}",
-                hint="Upgrade the table: t.maintenance.upgrade().",
-                context={"feature": "text index", "version": index.config.version},
-            )
-        reason = _reason(column, index.config, index.schema)
-        if reason is not None:
-            texts = [f.name for f in index.schema if is_text(f.type)]
-            raise InvalidOption(
-                f"a text index on {column}: {reason}",
-                hint=did_you_mean(column, texts, "the texts are") if texts else "Add a text column first.",
-                context={"column": column},
-            )
-
-    def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:
-        definition = table.shared(stored_definitions).get(partition)
-        if definition is None:
-            return "it has no definition"
-        return _reason(TextIndex.of(definition).column, table.snapshot.config, table.snapshot.schema)
-
-    def is_comparable(self, partition: str, table: StoredTable) -> bool:
-        return partition in table.snapshot.config.metadata_partitions and partition in table.shared(stored_definitions)
-
-    def expected(self, partition: str, table: StoredTable) -> pa.Table:
-        column = TextIndex.of(table.shared(stored_definitions)[partition]).column
-        schema = table.snapshot.schema
-        if column not in schema.names or not is_text(schema.field(column).type):
-            return COMPARED.empty_table()
-        return expected_texts(table.snapshot, column)
-
-    def comparisons(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> Iterator[Comparison]:
-        lacking = StoredTextIndex(metadata, partition).lacking_commits(table.snapshot)
-        yield Comparison(lacking, COMPARED.empty_table())
-        yield Comparison(self.expected(partition, table), self.found(partition, metadata, table))
+    def expected_values(self, snapshot: Snapshot, column: str) -> pa.Table:
+        return expected_texts(snapshot, column)
 
     def found(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
         return indexed_texts(StoredTextIndex(metadata, partition), table.snapshot)
@@ -250,21 +195,6 @@ def _certain(written: ColumnRows) -> pa.Array:
 
 def _hashes(rows: pa.Table) -> np.ndarray:
     return row_hashes(rows["key"].combine_chunks(), rows["entry"].combine_chunks())
-
-
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate([np.empty(0, np.uint64), *parts])
-
-
-def _reason(column: str, config: TableConfig, schema: pa.Schema) -> str | None:
-    """Why a table cannot have an index on the column; None if it can."""
-    if MergeRules.of_table(config).merger is not None:
-        return "the table's own merge function makes new texts as rows are read"
-    if len(schema) and column not in schema.names:
-        return "the table has no such column"
-    if len(schema) and not is_text(schema.field(column).type):
-        return f"the column is {type_name(schema.field(column).type)}, and no text"
-    return None
 
 
 def _describe(definition: IndexDefinition | None) -> str:

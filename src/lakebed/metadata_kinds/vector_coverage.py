@@ -17,7 +17,7 @@ from typing import Final
 
 from lakebed.errors import CorruptFile
 from lakebed.format.text import parse_json_object
-from lakebed.model import ALTER_OPERATION, CommitMetadata, FileGroupId, Instant
+from lakebed.model import ALTER_OPERATION, CommitMetadata, FileGroupId, FileSlice, Instant
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS, Timeline
@@ -70,6 +70,11 @@ class Coverage:
     gaps: tuple[Gap, ...] = ()
     groups: frozenset[FileGroupId] = frozenset()
     reason: str | None = None
+
+    def lacking_slices(self, snapshot: Snapshot) -> list[FileSlice]:
+        """The file slices of `groups` in the view."""
+        slices = snapshot.file_slices({path for path, _ in self.groups})
+        return [s for s in slices if (s.partition, s.file_id) in self.groups]
 
 
 def coverage(snapshot: Snapshot, base: Witness, layers: Mapping[str, Witness]) -> Coverage:

@@ -14,23 +14,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakebed.config.settings import WriteSettings
-from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, UnsupportedFeature
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds import bloom_filters
 from lakebed.metadata_kinds.base import (
-    Comparison,
     FirstBuild,
-    NewIndex,
     NewPartition,
-    PartitionKind,
     StoredTable,
     TableAction,
     required,
 )
-from lakebed.metadata_kinds.layer_records import BUILD, COMMIT, NumberedGroups, metadata_of, stored_definitions
+from lakebed.metadata_kinds.layer_records import (
+    BUILD,
+    COMMIT,
+    NumberedGroups,
+    joined_hashes,
+    metadata_of,
+)
+from lakebed.metadata_kinds.layered_kind import LayeredKind
 from lakebed.metadata_kinds.routing import grouped
-from lakebed.metadata_kinds.stored import COMPARED
 from lakebed.metadata_kinds.vector_coverage import Coverage, Witness, coverage, first_witness, repair_layer, witness_of
 from lakebed.metadata_kinds.vector_definitions import VectorIndex
 from lakebed.metadata_kinds.vector_fold import folded_records
@@ -45,10 +47,7 @@ from lakebed.metadata_records.definitions import IndexDefinition, IndexName
 from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing
 from lakebed.metadata_records.records import RecordForm, Records
 from lakebed.model import FileSlice
-from lakebed.properties.table_config import TableConfig
-from lakebed.schema.column_names import did_you_mean
 from lakebed.schema.logical_types import is_vector
-from lakebed.schema.spark import type_name
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
@@ -61,25 +60,23 @@ from lakebed.vector_index.shape import IndexShape, default_clusters, sample_rows
 MAX_BYTES = 1 << 30
 # The bytes of an entry without its code: factor, hash, group, position, key.
 _ENTRY_BYTES = 48
-_FIRST_VERSION = 8
 
 
-class VectorIndexKind(PartitionKind):
-    def definition(self, name: IndexName, snapshot: Snapshot, settings: WriteSettings) -> IndexDefinition | None:
-        return name.expression
+class VectorIndexKind(LayeredKind[StoredIndex]):
+    noun = "vector"
 
-    def index_name(self, partition: str, definition: IndexDefinition | None) -> IndexName:
-        return IndexName(partition, expression=required(partition, definition))
+    def stored(self, metadata: MetadataLookups, partition: str) -> StoredIndex:
+        return StoredIndex(metadata, partition)
 
-    def records_of_action(self, partition: str, action: TableAction) -> Records | None:
-        snapshot = action.snapshot
-        metadata = snapshot.metadata
-        if metadata is None or not metadata.has(partition):
-            return None  # it is being built: whoever completes the build finds a commit without a witness
-        stored = StoredIndex(metadata, partition)
-        covered = stored.coverage(snapshot)
-        if covered.reason is not None:
-            return None  # the index waits to be built again
+    def column_of(self, definition: IndexDefinition) -> str:
+        return VectorIndex.of(definition).column
+
+    def fits(self, kind: pa.DataType) -> bool:
+        return is_vector(kind)
+
+    def layer_of_action(
+        self, action: TableAction, stored: StoredIndex, covered: Coverage
+    ) -> tuple[IndexRecords, list[str]] | None:
         layer = _LayerOfRows(stored.coder)
         shape = stored.coder.shape
         written = WrittenVectors(action, shape.column, vector_kind(shape))
@@ -87,15 +84,13 @@ class VectorIndexKind(PartitionKind):
         for rows in written:
             layer.add(rows)
             if layer.nbytes > bound:
-                return None  # its file groups are searched exactly, until the index is built again
+                return None
         for path, keys in written.removed():
             layer.replaced.append(row_hashes(keys, path))
-        caught_up = _catch_up(layer, covered, snapshot)
-        left = [gap.instant for gap in covered.gaps if gap.instant not in caught_up]
+        caught_up = _catch_up(layer, covered, action.snapshot)
         records = IndexRecords(action.instant)
         records.add_layer(action.instant, layer.entries, layer.groups.listed(), layer.changes())
-        records.add_witness(action.instant, witness_of(snapshot.timeline, action.instant, caught_up, left))
-        return records.encoded(action.form)
+        return records, caught_up
 
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         definition = required(name.partition, name.expression)
@@ -109,45 +104,8 @@ class VectorIndexKind(PartitionKind):
             return None  # it is being built: there are layers without a base
         return folded_records(StoredIndex(metadata, partition), snapshot, form)
 
-    def check_new(self, index: NewIndex) -> None:
-        definition = required(index.name.partition, index.name.expression)
-        column = VectorIndex.of(definition).column
-        index.require_stored_keys("a vector index")
-        if index.config.version < _FIRST_VERSION:
-            raise UnsupportedFeature(
-                f"a vector index of table {index.config.name!r}, of version {index.config.version}",
-                hint="Upgrade the table: t.maintenance.upgrade().",
-                context={"feature": "vector index", "version": index.config.version},
-            )
-        reason = _reason(VectorIndex.of(definition), index.config, index.schema)
-        if reason is not None:
-            vectors = [f.name for f in index.schema if is_vector(f.type)]
-            raise InvalidOption(
-                f"a vector index on {column}: {reason}",
-                hint=did_you_mean(column, vectors, "the vectors are") if vectors else "Add a vector column first.",
-                context={"column": column},
-            )
-
-    def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:
-        definition = table.shared(stored_definitions).get(partition)
-        if definition is None:
-            return "it has no definition"
-        return _reason(VectorIndex.of(definition), table.snapshot.config, table.snapshot.schema)
-
-    def is_comparable(self, partition: str, table: StoredTable) -> bool:
-        return partition in table.snapshot.config.metadata_partitions and partition in table.shared(stored_definitions)
-
-    def expected(self, partition: str, table: StoredTable) -> pa.Table:
-        column = VectorIndex.of(table.shared(stored_definitions)[partition]).column
-        schema = table.snapshot.schema
-        if column not in schema.names or not is_vector(schema.field(column).type):
-            return COMPARED.empty_table()
-        return expected_rows(table.snapshot, column, schema.field(column).type)
-
-    def comparisons(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> Iterator[Comparison]:
-        lacking = StoredIndex(metadata, partition).lacking_commits(table.snapshot)
-        yield Comparison(lacking, COMPARED.empty_table())
-        yield Comparison(self.expected(partition, table), self.found(partition, metadata, table))
+    def expected_values(self, snapshot: Snapshot, column: str) -> pa.Table:
+        return expected_rows(snapshot, column, snapshot.schema.field(column).type)
 
     def found(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
         return indexed_rows(StoredIndex(metadata, partition), table.snapshot)
@@ -229,8 +187,7 @@ def _catch_up(layer: _LayerOfRows, covered: Coverage, snapshot: Snapshot) -> lis
     if not covered.gaps:
         return []
     instants = [gap.instant for gap in covered.gaps]
-    slices = snapshot.file_slices({path for path, _ in covered.groups})
-    slices = [s for s in slices if (s.partition, s.file_id) in covered.groups]
+    slices = covered.lacking_slices(snapshot)
     shape = layer.coder.shape
     all_rows = not MergeRules.of_table(snapshot.config).picks_winners
     added: list[VectorRows] = []
@@ -245,17 +202,6 @@ def _catch_up(layer: _LayerOfRows, covered: Coverage, snapshot: Snapshot) -> lis
     for rows in added:
         layer.add(rows)
     return instants
-
-
-def _reason(index: VectorIndex, config: TableConfig, schema: pa.Schema) -> str | None:
-    """Why a table cannot have an index on the column; None if it can."""
-    if MergeRules.of_table(config).merger is not None:
-        return "the table's own merge function makes new vectors as rows are read"
-    if len(schema) and index.column not in schema.names:
-        return "the table has no such column"
-    if len(schema) and not is_vector(schema.field(index.column).type):
-        return f"the column is {type_name(schema.field(index.column).type)}, and no vector"
-    return None
 
 
 def _describe(definition: IndexDefinition | None) -> str:
@@ -319,11 +265,7 @@ class _LayerOfRows:
 
     def changes(self) -> Changes:
         """The rows whose earlier entries do not count any more, and those that may have another vector."""
-        return Changes(_joined(self.replaced), _joined(self.written))
-
-
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate([np.empty(0, np.uint64), *parts])
+        return Changes(joined_hashes(self.replaced), joined_hashes(self.written))
 
 
 KIND = VectorIndexKind(VECTOR_INDEX, is_prefix=True, decode=bloom_filters.decode, build_position=80, describe=_describe)

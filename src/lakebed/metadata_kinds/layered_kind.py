@@ -1,0 +1,135 @@
+"""The common part of indexes that have layers: each action adds a layer with the rows that it wrote, and a witness.
+
+A kind of such an index says what a layer holds; when one is written, for which tables and columns there is an index,
+and how an index is compared with the table are the same for all.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar, Generic
+
+import pyarrow as pa
+
+from lakebed.config.settings import WriteSettings
+from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.merge.rules import MergeRules
+from lakebed.metadata_kinds.base import Comparison, NewIndex, PartitionKind, StoredTable, TableAction, required
+from lakebed.metadata_kinds.layer_records import LayerRecords, S, stored_definitions
+from lakebed.metadata_kinds.stored import COMPARED
+from lakebed.metadata_kinds.vector_coverage import Coverage, witness_of
+from lakebed.metadata_records.definitions import IndexDefinition, IndexName
+from lakebed.metadata_records.records import Records
+from lakebed.properties.table_config import TableConfig
+from lakebed.schema.column_names import did_you_mean
+from lakebed.schema.spark import type_name
+from lakebed.slices.metadata_lookups import MetadataLookups
+from lakebed.slices.snapshot import Snapshot
+
+_FIRST_VERSION = 8
+
+
+class LayeredKind(PartitionKind, Generic[S]):
+    """A kind of index with layers over the values of one column; `S` are its records in a metadata table."""
+
+    noun: ClassVar[str]
+    """What a value of the column is called: vector, text."""
+
+    @abstractmethod
+    def stored(self, metadata: MetadataLookups, partition: str) -> S:
+        """The records of an index."""
+
+    @abstractmethod
+    def column_of(self, definition: IndexDefinition) -> str:
+        """The column of an index, by its definition."""
+
+    @abstractmethod
+    def fits(self, kind: pa.DataType) -> bool:
+        """Whether a column of this type may have such an index."""
+
+    @abstractmethod
+    def layer_of_action(
+        self, action: TableAction, stored: S, covered: Coverage
+    ) -> tuple[LayerRecords, list[str]] | None:
+        """The records of the layer of an action, and the commits without a witness whose rows it has as well; None if
+        the action wrote too many rows."""
+
+    @abstractmethod
+    def expected_values(self, snapshot: Snapshot, column: str) -> pa.Table:
+        """The rows of the table that the index is to have, as rows of `COMPARED`."""
+
+    def definition(self, name: IndexName, snapshot: Snapshot, settings: WriteSettings) -> IndexDefinition | None:
+        return name.expression
+
+    def index_name(self, partition: str, definition: IndexDefinition | None) -> IndexName:
+        return IndexName(partition, expression=required(partition, definition))
+
+    def records_of_action(self, partition: str, action: TableAction) -> Records | None:
+        snapshot = action.snapshot
+        metadata = snapshot.metadata
+        if metadata is None or not metadata.has(partition):
+            return None  # it is being built: whoever completes the build finds a commit without a witness
+        stored = self.stored(metadata, partition)
+        covered = stored.coverage(snapshot)
+        if covered.reason is not None:
+            return None  # the index waits to be built again
+        written = self.layer_of_action(action, stored, covered)
+        if written is None:
+            return None  # its file groups are searched exactly, until the index is built again
+        records, caught_up = written
+        left = [gap.instant for gap in covered.gaps if gap.instant not in caught_up]
+        records.add_witness(action.instant, witness_of(snapshot.timeline, action.instant, caught_up, left))
+        return records.encoded(action.form)
+
+    def check_new(self, index: NewIndex) -> None:
+        feature = f"{self.noun} index"
+        column = self.column_of(required(index.name.partition, index.name.expression))
+        index.require_stored_keys(f"a {feature}")
+        if index.config.version < _FIRST_VERSION:
+            raise UnsupportedFeature(
+                f"a {feature} of table {index.config.name!r}, of version {index.config.version}",
+                hint="Upgrade the table: t.maintenance.upgrade().",
+                context={"feature": feature, "version": index.config.version},
+            )
+        reason = self._reason(column, index.config, index.schema)
+        if reason is not None:
+            fitting = [f.name for f in index.schema if self.fits(f.type)]
+            raise InvalidOption(
+                f"a {feature} on {column}: {reason}",
+                hint=did_you_mean(column, fitting, f"the {self.noun}s are")
+                if fitting
+                else f"Add a {self.noun} column first.",
+                context={"column": column},
+            )
+
+    def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:
+        definition = table.shared(stored_definitions).get(partition)
+        if definition is None:
+            return "it has no definition"
+        return self._reason(self.column_of(definition), table.snapshot.config, table.snapshot.schema)
+
+    def _reason(self, column: str, config: TableConfig, schema: pa.Schema) -> str | None:
+        """Why a table cannot have an index on the column; None if it can."""
+        if MergeRules.of_table(config).merger is not None:
+            return f"the table's own merge function makes new {self.noun}s as rows are read"
+        if len(schema) and column not in schema.names:
+            return "the table has no such column"
+        if len(schema) and not self.fits(schema.field(column).type):
+            return f"the column is {type_name(schema.field(column).type)}, and no {self.noun}"
+        return None
+
+    def is_comparable(self, partition: str, table: StoredTable) -> bool:
+        return partition in table.snapshot.config.metadata_partitions and partition in table.shared(stored_definitions)
+
+    def expected(self, partition: str, table: StoredTable) -> pa.Table:
+        column = self.column_of(table.shared(stored_definitions)[partition])
+        schema = table.snapshot.schema
+        if column not in schema.names or not self.fits(schema.field(column).type):
+            return COMPARED.empty_table()
+        return self.expected_values(table.snapshot, column)
+
+    def comparisons(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> Iterator[Comparison]:
+        lacking = self.stored(metadata, partition).lacking_commits(table.snapshot)
+        yield Comparison(lacking, COMPARED.empty_table())
+        yield Comparison(self.expected(partition, table), self.found(partition, metadata, table))
