@@ -379,29 +379,57 @@ class SearchOptions:
             raise refused("search", "metric", self.metric, f"one of {', '.join(METRICS)}")
 
 
-def vector_type(scan: Scan, column: str | None) -> tuple[str, pa.DataType]:
-    """The name and the type of the column to search: the named one, or the only vector of the table.
+@dataclass(frozen=True, slots=True)
+class SearchedColumns:
+    """The columns that a kind of search goes over, and how messages name them.
 
-    Raises `InvalidOption` for a column that is no vector, and where the table has none or several.
+    `noun` is what a value is called, `search` the kind of search, `lacking` what a table without such a column has,
+    `argument` the one that names a column, `example` a call that adds one.
     """
-    available = scan.available
-    vectors = [f.name for f in available if is_vector(f.type) and f.name not in ALL_META_COLUMNS]
-    if column is None:
-        if len(vectors) == 1:
-            return vectors[0], available.field(vectors[0]).type
-        raise InvalidOption(
-            f"table {scan.snapshot.config.name!r} has "
-            + (f"the vectors {', '.join(vectors)}" if vectors else "no vector"),
-            hint="name one: column=" if vectors else "add one: t.columns.add('embedding', 'VECTOR(768)')",
-        )
-    named = resolve_column(column, available)
-    if not is_vector(named.type):
-        raise InvalidOption(
-            f"column {named.name} is {type_name(named.type)}, and a search takes a vector",
-            hint=did_you_mean(column, vectors, "the vectors are"),
-            context={"column": named.name},
-        )
-    return named.name, named.type
+
+    noun: str
+    fits: Callable[[pa.DataType], bool]
+    search: str
+    lacking: str
+    argument: str
+    example: str
+
+    def resolved(self, scan: Scan, column: str | None, preferred: Sequence[str] = ()) -> pa.Field:
+        """The column to search: the named one, else the only one of `preferred`, or of all columns that fit.
+
+        Raises `InvalidOption` for a column that does not fit, and where there is none or there are several.
+        """
+        available = scan.available
+        fitting = [f.name for f in available if self.fits(f.type) and f.name not in ALL_META_COLUMNS]
+        only = next((names[0] for names in (preferred, fitting) if len(names) == 1), None)
+        name = only if column is None else column
+        if name is None:
+            several = preferred or fitting
+            raise InvalidOption(
+                f"table {scan.snapshot.config.name!r} has "
+                + (f"the {self.noun}s {', '.join(several)}" if several else self.lacking),
+                hint=f"name one: {self.argument}=" if several else f"add one: {self.example}",
+            )
+        named = resolve_column(name, available)
+        if not self.fits(named.type):
+            raise InvalidOption(
+                f"column {named.name} is {type_name(named.type)}, and {self.search} takes a {self.noun}",
+                hint=did_you_mean(name, fitting, f"the {self.noun}s are"),
+                context={"column": named.name},
+            )
+        return named
+
+
+_VECTORS = SearchedColumns(
+    "vector", is_vector, "a search", "no vector", "column", "t.columns.add('embedding', 'VECTOR(768)')"
+)
+
+
+def vector_type(scan: Scan, column: str | None) -> tuple[str, pa.DataType]:
+    """The name and the type of the column to search: the named one, or the only vector of the table. Raises
+    `InvalidOption` for a column that is no vector, and where the table has none or several."""
+    resolved = _VECTORS.resolved(scan, column)
+    return resolved.name, resolved.type
 
 
 def checked_queries(queries: Any, column: str, kind: pa.DataType) -> tuple[Doubles, bool]:

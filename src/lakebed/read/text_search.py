@@ -30,15 +30,13 @@ from lakebed.metadata_kinds.text_store import (
     text_indexes,
 )
 from lakebed.metadata_kinds.vector_coverage import Coverage
-from lakebed.model import ALL_META_COLUMNS, RECORD_KEY
+from lakebed.model import RECORD_KEY
 from lakebed.read.batches import row_readers
 from lakebed.read.index_search import MIN_ROWS, allowed_rows
 from lakebed.read.keyed_rows import FILE_ID, PATH, KeyedRows
 from lakebed.read.reopening import read_again
 from lakebed.read.scan import Results, Scan, first_rows_html
-from lakebed.read.search import check_condition
-from lakebed.schema.column_names import did_you_mean
-from lakebed.schema.spark import type_name
+from lakebed.read.search import SearchedColumns, check_condition
 from lakebed.sharing import once
 from lakebed.text_index.scores import Query
 from lakebed.text_index.search import LayeredText, StoredText
@@ -244,32 +242,16 @@ def frame_of(results: Results, spark: Any) -> DataFrame:
     return spark.createDataFrame(results.to_arrow())
 
 
-def text_column(scan: Scan, column: str | None) -> str:
-    """The name of the column to search by words: the named one, that of the only text index, or the only text.
+_TEXTS = SearchedColumns(
+    "text", is_text, "a search by words", "no column of texts", "text_column", "t.columns.add('body', 'string')"
+)
 
-    Raises `InvalidOption` for a column that is no text, and where the table has none or several.
-    """
-    available = scan.available
-    texts = [f.name for f in available if is_text(f.type) and f.name not in ALL_META_COLUMNS]
-    if column is None:
-        indexed = list(dict.fromkeys(index.column for index in text_indexes(scan.snapshot)))
-        for names in (indexed, texts):
-            if len(names) == 1:
-                return names[0]
-        several = indexed or texts
-        raise InvalidOption(
-            f"table {scan.snapshot.config.name!r} has "
-            + (f"the texts {', '.join(several)}" if several else "no column of texts"),
-            hint="name one: text_column=" if several else "add one: t.columns.add('body', 'string')",
-        )
-    named = resolve_column(column, available)
-    if not is_text(named.type):
-        raise InvalidOption(
-            f"column {named.name} is {type_name(named.type)}, and a search by words takes a text",
-            hint=did_you_mean(column, texts, "the texts are"),
-            context={"column": named.name},
-        )
-    return named.name
+
+def text_column(scan: Scan, column: str | None) -> str:
+    """The name of the column to search by words: the named one, that of the only text index, or the only text. Raises
+    `InvalidOption` for a column that is no text, and where the table has none or several."""
+    indexed = list(dict.fromkeys(index.column for index in text_indexes(scan.snapshot))) if column is None else []
+    return _TEXTS.resolved(scan, column, indexed).name
 
 
 def opened_index(scan: Scan, column: str) -> tuple[str, LayeredText] | None:
