@@ -7,20 +7,13 @@ Some commits are made as by a writer that does not know the index. A seed that f
 
 from __future__ import annotations
 
-import os
-
 import pyarrow as pa
 import pytest
 
 from lakebed.errors import InvalidOption
-from support.index_histories import IndexHistory
-from support.sampling import so_many, today
+from support.index_histories import ONLY, SHARDS, IndexHistory, run_histories, run_history
 from support.text_model import best_rows
 
-ONLY = os.environ.get("LAKEBED_HISTORY")
-COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or so_many(300, small=8))
-SHARDS = 8
-FIRST = today() * 10_000
 WORDS = ["red", "green", "blue", "Été", "x1", "naïve", "東", "of", "the", "Blue"]
 
 
@@ -59,23 +52,12 @@ class TextHistory(IndexHistory):
             assert some <= set(names) <= {(i, c, v) for i, c, v, _ in expected}
 
 
-def history(seed: int) -> None:
-    run: TextHistory | None = None
-    try:
-        run = TextHistory(seed)
-        run.run()
-    except Exception as error:
-        error.add_note(f"LAKEBED_HISTORY={seed} {run or ''}")
-        raise
-
-
 @pytest.mark.skipif(ONLY is not None, reason="one history is run")
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_searches_by_words_find_what_the_model_finds(shard: int) -> None:
-    for number in range(shard, COUNT, SHARDS):
-        history(FIRST + number)
+    run_histories(TextHistory, shard)
 
 
 @pytest.mark.skipif(ONLY is None, reason="LAKEBED_HISTORY names the history")
 def test_the_text_history_that_the_variable_names() -> None:
-    history(int(ONLY or 0))
+    run_history(TextHistory, int(ONLY or 0))

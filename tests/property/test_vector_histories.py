@@ -7,7 +7,6 @@ Some commits are made as by a writer that does not know the index. A seed that f
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import Any
 
@@ -16,13 +15,8 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
-from support.index_histories import IndexHistory
-from support.sampling import so_many, today
+from support.index_histories import ONLY, SHARDS, IndexHistory, run_histories, run_history
 
-ONLY = os.environ.get("LAKEBED_HISTORY")
-COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or so_many(300, small=8))
-SHARDS = 8
-FIRST = today() * 10_000
 DIMENSION = 6
 SCHEMA = pa.schema(
     [
@@ -70,23 +64,12 @@ class VectorHistory(IndexHistory):
         return f"{self.metric}, {super().__str__()}"
 
 
-def history(seed: int) -> None:
-    run: VectorHistory | None = None
-    try:
-        run = VectorHistory(seed)
-        run.run()
-    except Exception as error:
-        error.add_note(f"LAKEBED_HISTORY={seed} {run or ''}")
-        raise
-
-
 @pytest.mark.skipif(ONLY is not None, reason="one history is run")
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_searches_by_an_index_find_what_exact_searches_find(shard: int) -> None:
-    for number in range(shard, COUNT, SHARDS):
-        history(FIRST + number)
+    run_histories(VectorHistory, shard)
 
 
 @pytest.mark.skipif(ONLY is None, reason="LAKEBED_HISTORY names the history")
 def test_the_vector_history_that_the_variable_names() -> None:
-    history(int(ONLY or 0))
+    run_history(VectorHistory, int(ONLY or 0))

@@ -4,6 +4,7 @@ index. After each step `compare` is called, for the newest commit and for an ear
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 import lakebed
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
+from support.sampling import so_many, today
 from support.vector_tables import another_writer
 
 STEPS = 18
@@ -30,6 +32,12 @@ OPTIONS = {
     "hoodie.parquet.small.file.limit": 4_000,
 }
 _numbers = itertools.count()
+
+
+ONLY = os.environ.get("LAKEBED_HISTORY")
+COUNT = int(os.environ.get("LAKEBED_HISTORY_COUNT") or so_many(300, small=8))
+SHARDS = 8
+FIRST = today() * 10_000
 
 
 class IndexHistory:
@@ -195,3 +203,20 @@ class IndexHistory:
 
     def rebuild(self) -> None:
         self.table().indexes.rebuild(self.column)
+
+
+def run_history(kind: type[IndexHistory], seed: int) -> None:
+    """Run one history. An error has a note with its seed and its steps."""
+    run: IndexHistory | None = None
+    try:
+        run = kind(seed)
+        run.run()
+    except Exception as error:
+        error.add_note(f"LAKEBED_HISTORY={seed} {run or ''}")
+        raise
+
+
+def run_histories(kind: type[IndexHistory], shard: int) -> None:
+    """Run the histories of one of `SHARDS` shards."""
+    for number in range(shard, COUNT, SHARDS):
+        run_history(kind, FIRST + number)
