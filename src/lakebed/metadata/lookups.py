@@ -212,7 +212,7 @@ class MetadataTable:
 
     @once
     def opened_indexes(self) -> dict[Any, Any]:
-        """What the readers of partitions have read, by keys of theirs; views that show the same share it."""
+        """The opened indexes of this view by keys that their readers choose. Views that show the same share them."""
         spec = self.slices.storage.spec
         location = spec.uri, tuple(sorted(spec.options.items()))
         latest = _OPENED.get(location)
@@ -609,7 +609,7 @@ class MetadataTable:
 
 
 class _OpenedIndexes(NamedTuple):
-    """What the readers of partitions have read from a view of a metadata table."""
+    """A view of a metadata table, and the indexes that were opened in it."""
 
     view: MetadataTable
     indexes: dict[Any, Any]

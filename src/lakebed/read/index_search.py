@@ -164,7 +164,8 @@ class CandidateRows:
         )
 
     def _logged(self, job: SearchJob, layered: LayeredIndex) -> _LoggedRows | None:
-        """What the log files of a slice change; None where its base file has no rows that stay as they are."""
+        """The rows that the log files of a slice bring, and those of its base file that they replace; None where its
+        base file has no rows that stay as they are."""
         file_slice, reader = job.file_slice, self._keyed_readers[job.file_slice.partition, job.file_slice.file_id]
         assert file_slice.base_file is not None
         every = reader.unfiltered(reader.read_schema.names)

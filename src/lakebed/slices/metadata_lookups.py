@@ -50,7 +50,7 @@ class MetadataLookups(Protocol):
 
     @once
     def opened_indexes(self) -> dict[Any, Any]:
-        """What the readers of partitions have read, by keys of theirs."""
+        """The opened indexes of this view by keys that their readers choose."""
         ...
 
     def try_open_ahead(self, *, for_keys: bool) -> None:

@@ -26,7 +26,7 @@ B: Final = 0.75
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the score of one text depends on of all others: the number of texts, and that of their words."""
+    """The number of all texts, and that of their words: the score of each text depends on both."""
 
     texts: int
     words: int

@@ -175,7 +175,7 @@ class HFileReader:
 
     @once
     def _opening(self) -> _Opening:
-        """What the end of the file says, which is read at first use in a file that this process wrote."""
+        """The file's trailer, index and info. Those of a file that this process wrote are read at first use."""
         with self._damage():
             return _Opening(self._source)
 
