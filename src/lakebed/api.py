@@ -112,7 +112,7 @@ def create(
     from lakebed.operations.create import base_format_of, explicit_schema, merge_settings, profile_of
     from lakebed.operations.create import create as create_table
     from lakebed.operations.hudi_job import session_engine
-    from lakebed.operations.precommit import kinds_of_validators
+    from lakebed.operations.precommit import check_validators
     from lakebed.services.cleaning import check_filters
 
     location = table_uri(uri, new=True)
@@ -121,7 +121,7 @@ def create(
     options = resolve_options(properties)
     check_table_options(options)
     check_filters(options.cleaning)
-    kinds_of_validators(options.write.validation)
+    check_validators(options.write.validation)
     settings = _table_settings(
         options.table,
         type=type,

@@ -26,6 +26,7 @@ from lakebed.inputs.files import DataFiles, FilesSource, Partitioning, data_of
 from lakebed.inputs.other_tables import DeltaTable, IcebergTable, OtherTable
 from lakebed.inputs.source_folder import SourceFolder, check_apart, files_of_folder, files_of_table, refused
 from lakebed.model import COMMIT_ACTIONS, PARTITION_PATH, RECORD_KEY
+from lakebed.opened_table import OpenedTable
 from lakebed.operations.bootstrap import bootstrap
 from lakebed.operations.foreign_files import DELTA, ICEBERG, kind_of_folder
 from lakebed.operations.hudi_job import session_engine, write_context
@@ -54,6 +55,8 @@ def load(
     *,
     partitioning: Partitioning | None = None,
     progress: bool = True,
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
     **create_options: Any,
 ) -> Table:
@@ -63,7 +66,8 @@ def load(
     `data` is what `create` and every write take: a Spark DataFrame, Arrow, pandas or polars data, or the path of data
     files, which are read in batches. `options` are those of the bulk insert, all others those of `lakebed.create`
     (`key`, `partition_by`, `ordering`, `index`, ...). The stored rows are counted and their keys compared. A terminal
-    shows how far it is, unless `progress` is False.
+    shows how far it is, unless `progress` is False. `message` and `metadata`, a dict of names and values, are recorded
+    with the commit.
 
     Raises what `create` and `Table.bulk_insert` raise, and `InvalidRecord` where two rows have one key: with
     `options={"hoodie.combine.before.insert": True}` the newest of them stays. After an error there is no table, unless
@@ -77,7 +81,7 @@ def load(
     storage_options = create_options.get("storage_options")
     with display(enabled=progress):
         rows = data_of(data, partitioning, (target_uri(uri), storage_options or {}))
-        return _load(uri, rows, options, create_options)
+        return _load(uri, rows, OpenedTable.noted(options, message, metadata), create_options)
 
 
 @checks_arguments
@@ -88,6 +92,8 @@ def convert(
     in_place: bool = False,
     source_options: Mapping[str, str] | None = None,
     progress: bool = True,
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
     **create_options: Any,
 ) -> Table:
@@ -98,7 +104,7 @@ def convert(
     its columns, and its partition columns unless `partition_by` names others. It is written in batches; then rows are
     counted and keys compared with what the source says. `source_options` are options of the source's storage: those of
     `deltalake`, `pyiceberg` or, for files, of lakebed. `options` are those of the bulk insert, all others those of
-    `lakebed.create`: `key`, `ordering`, `index`, `type`, ... `progress` is that of `load`.
+    `lakebed.create`: `key`, `ordering`, `index`, `type`, ... `progress`, `message` and `metadata` are those of `load`.
 
     The source is only read. Its history is not taken over. Delta and Iceberg tables need
     `pip install 'lakebed[convert]'`.
@@ -119,14 +125,15 @@ def convert(
             "convert() makes a new table, also with in_place=True, and there is no uri for it",
             hint="name a folder outside of the source: lakebed.convert(source, new_uri, key=...)",
         )
+    noted = OpenedTable.noted(options, message, metadata)
     with display(enabled=progress):
         with shown_progress("listing the source"):
             rows, partition_columns = _source_of(source, dict(source_options or {}))
         if in_place:
-            return _convert_over_files(uri, rows, source_options, options, create_options)
+            return _convert_over_files(uri, rows, source_options, noted, create_options)
         if partition_columns and not create_options.get("partition_by"):
             create_options["partition_by"] = list(partition_columns)
-        return _load(uri, rows, options, create_options, expected=rows.rows)
+        return _load(uri, rows, noted, create_options, expected=rows.rows)
 
 
 def _convert_over_files(
@@ -228,7 +235,7 @@ def _with_partition_columns(table: OtherTable) -> tuple[OtherTable, tuple[str, .
 def _load(
     uri: str,
     data: Any,
-    options: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
     create_options: Mapping[str, Any],
     expected: int | None = None,
 ) -> Table:
@@ -242,7 +249,7 @@ def _load(
         result = table.bulk_insert(rows, options=options)
         if expected is None:
             expected = rows.num_rows if isinstance(rows, pa.Table) else getattr(rows, "rows", None)
-        _check_rows(table, result, expected, combined=str((options or {}).get(_COMBINE, "")).lower() == "true")
+        _check_rows(table, result, expected, combined=str(options.get(_COMBINE, "")).lower() == "true")
     except BaseException:
         drop_unless_used(table, result, uri, storage_options)
         raise

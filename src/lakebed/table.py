@@ -1017,6 +1017,8 @@ class Table:
         *,
         deep: bool = False,
         progress: bool = True,
+        message: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Table:
         """Make a table at `uri` with the rows that this one has now, and return it: without a copy of the rows, or with
@@ -1025,7 +1027,8 @@ class Table:
         The clone has the columns, key, partitions, index and settings of this table, a name of its own, one commit, and
         none of its indexes of the metadata table, catalogs and published lists. Without `deep` it reads the base files
         of this table: a savepoint named `clone <uri>` keeps them, and has to stay as long as the clone is used.
-        `options` are those of the writes.
+        `options` are those of the writes; `message` and `metadata`, a dict of names and values, are recorded with the
+        commit of the clone.
 
         Raises `UnsupportedFeature` with the reason where the rows have to be copied: log files, an index that notes the
         place of each key, files with other columns. Raises `TableExists`. After an error there is no clone.
@@ -1041,9 +1044,10 @@ class Table:
         from lakebed.storage.opening import open_storage
 
         target, catalog = open_storage(target_uri(uri), self.opened.storage.spec.options), catalog_of_new_table(uri)
-        context = self.opened.context(None, options, "clone")
+        noted = self.opened.noted(options, message, metadata)
+        context = self.opened.context(None, noted, "clone")
         if not deep:
-            result = shallow_clone(context, target, resolve_options(options))
+            result = shallow_clone(context, target, resolve_options(noted))
         else:
             result = copied_clone(context, target, self.scan(), progress=progress)
         clone = Table(OpenedTable(target, load_table_config(target), self.opened.spark, self.opened.reads))

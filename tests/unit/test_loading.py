@@ -58,6 +58,20 @@ def test_a_loaded_table_takes_updates_and_a_second_load_is_refused() -> None:
     assert [row["fare"] for row in stored(t)] == [0.0, 12.0, 7.25]
 
 
+def test_the_commit_of_a_load_has_its_message_and_metadata(tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "rows.parquet")
+    note: dict[str, Any] = {"message": "from the old system", "metadata": {"ticket": "LK-7"}}
+    loaded = lakebed.load(str(tmp_path / "loaded"), ROWS, key="id", **note)
+    copy = lakebed.convert(str(tmp_path / "rows.parquet"), str(tmp_path / "copy"), key="id", **note)
+    pq.write_to_dataset(ROWS, str(tmp_path / "in"), ["city"])
+    in_place = lakebed.convert(str(tmp_path / "in"), str(tmp_path / "over"), in_place=True, key="id", **note)
+    clones = [loaded.clone(str(tmp_path / name), deep=deep, **note) for name, deep in (("near", False), ("far", True))]
+    for table in (loaded, copy, in_place, *clones):
+        (version,) = lakebed.open(table.uri).versions
+        assert (version.message, json.loads(version.metadata)) == ("from the old system", {"ticket": "LK-7"}), table.uri
+    assert [version.message for version in lakebed.load("memory://loading/plain", ROWS, key="id").versions] == [None]
+
+
 @pytest.mark.parametrize("bound", [0, 1 << 30])
 @pytest.mark.parametrize("index", ["bucket", "simple"])
 def test_rows_of_one_key_are_refused_and_no_table_is_left(

@@ -30,6 +30,15 @@ class Result(Protocol):
 
 P = ParamSpec("P")
 
+Message = Annotated[
+    str | None, typer.Option("--message", help="Why it is done: recorded with the commit, and shown by `versions`.")
+]
+Metadata = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metadata", metavar="NAME=TEXT", help="What is recorded with the commit, too; give it once for each."
+    ),
+]
 WriteOptions = Annotated[
     list[str] | None,
     typer.Option(

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import lakebed
-from lakebed.cli.command import DryRun, WriteOptions, ask_first, open_table, show_result, table_command
+from lakebed.cli.command import (
+    DryRun,
+    Message,
+    Metadata,
+    WriteOptions,
+    ask_first,
+    open_table,
+    show_result,
+    table_command,
+)
 from lakebed.cli.consumers import Following
 from lakebed.cli.hints import as_commands
 from lakebed.cli.keys import KeyFields, Keys, key_texts
@@ -91,15 +100,6 @@ Retries = Annotated[
     int | None,
     typer.Option(
         "--retries", metavar="N", min=0, help="How often to run it again if it loses a conflict with another write."
-    ),
-]
-Message = Annotated[
-    str | None, typer.Option("--message", help="Why it is done: recorded with the commit, and shown by `versions`.")
-]
-Metadata = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metadata", metavar="NAME=TEXT", help="What is recorded with the commit, too; give it once for each."
     ),
 ]
 

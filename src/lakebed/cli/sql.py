@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import lakebed
-from lakebed.cli.command import open_table, show_result, table_command
+from lakebed.cli.command import Message, Metadata, open_table, show_result, table_command
 from lakebed.cli.output import (
     Delimiter,
     Encoding,
@@ -27,7 +27,6 @@ from lakebed.cli.output import (
     show_rows,
     working,
 )
-from lakebed.cli.rows import Message, Metadata
 from lakebed.wording import Lines, Printed, count_text
 
 

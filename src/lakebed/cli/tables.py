@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import lakebed
-from lakebed.cli.command import DryRun, WriteOptions, ask_first, open_table, show_result
+from lakebed.cli.command import DryRun, Message, Metadata, WriteOptions, ask_first, open_table, show_result
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import (
     Delimiter,
@@ -164,6 +164,8 @@ def load(
     sort: Sort = None,
     table_version: TableVersion = 9,
     prop: Properties = None,
+    message: Message = None,
+    metadata: Metadata = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -174,7 +176,14 @@ def load(
     )
     files = data_files(file, delimiter, encoding, partitioning, read)
     with working(f"loading {file}"):
-        table = lakebed.load(uri, files, options=pairs(option, "--option"), **options)
+        table = lakebed.load(
+            uri,
+            files,
+            message=message,
+            metadata=pairs(metadata, "--metadata"),
+            options=pairs(option, "--option"),
+            **options,
+        )
     _show_new(table, output)
 
 
@@ -203,6 +212,8 @@ def convert(
             "--source-option", metavar="KEY=VALUE", help="A setting of the source's storage; give it once for each."
         ),
     ] = None,
+    message: Message = None,
+    metadata: Metadata = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -218,6 +229,8 @@ def convert(
             uri,
             in_place=in_place,
             source_options=pairs(source_option, "--source-option"),
+            message=message,
+            metadata=pairs(metadata, "--metadata"),
             options=pairs(option, "--option"),
             **options,
         )
@@ -230,6 +243,8 @@ def clone(
     deep: Annotated[
         bool, typer.Option("--deep", help="Copy the rows. Without it the clone reads the files of the table.")
     ] = False,
+    message: Message = None,
+    metadata: Metadata = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -238,7 +253,13 @@ def clone(
     row is copied, and a savepoint of the table keeps the files that the clone reads."""
     table = open_table(uri, storage_option)
     with working(f"cloning {uri}"):
-        new = table.clone(target, deep=deep, options=pairs(option, "--option"))
+        new = table.clone(
+            target,
+            deep=deep,
+            message=message,
+            metadata=pairs(metadata, "--metadata"),
+            options=pairs(option, "--option"),
+        )
     _show_new(new, output)
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import methodcaller
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +26,7 @@ _IN_JAVA_ORDER[0xEE:0xF5] = [0xF5, 0xF6, 0xEE, 0xEF, 0xF0, 0xF1, 0xF2]
 
 # First byte of a UTF-8 character outside the basic plane: only there do UTF-8 and UTF-16 sort differently.
 _BEYOND_BASIC_PLANE = 0xF0
-
-
-def _java_order(key: str) -> bytes:
-    return key.encode("utf-16-be", "surrogatepass")
+_java_order: Final = methodcaller("encode", "utf-16-be", "surrogatepass")
 
 
 class KeyRange:

@@ -201,7 +201,9 @@ class BaseFileWriter:
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
         if not table.num_rows:
             return
-        file_table, size = self._in_file_types(table), table.nbytes
+        if self._written_schema is None:
+            self._written_schema = with_dictionaries(self._schema, table.schema)
+        file_table, size = in_types(table, self._written_schema), table.nbytes
         self._pending.append(file_table)
         self._pending_rows += table.num_rows
         self._pending_bytes += size
@@ -344,6 +346,8 @@ class BaseFileWriter:
         codecs = {p: "none" if p in vectors else encodings.codec.get(p, self._codec) for p in paths}
         has_level = settings.level is not None
         levels = {path: settings.level for path, codec in codecs.items() if has_level and codec in _LEVELLED}
+        # the writer checks whether a page is full after so many values: wide rows would make huge pages
+        rows_of_a_page = settings.page_size * first_rows.num_rows // max(1, first_rows.nbytes)
         options: dict[str, Any] = {
             "compression": codecs if encodings.codec or vectors else self._codec,
             "compression_level": (levels if encodings.codec or vectors else settings.level) if levels else None,
@@ -352,7 +356,7 @@ class BaseFileWriter:
             "write_statistics": list(with_statistics),
             "data_page_version": "1.0",
             "data_page_size": settings.page_size,
-            "write_batch_size": _page_check_rows(first_rows, settings.page_size),
+            "write_batch_size": max(1, min(_WRITE_BATCH, rows_of_a_page)),
             "store_schema": False,
             "write_page_checksum": True,
             "write_page_index": _has_several_pages(first_rows, settings),
@@ -381,11 +385,6 @@ class BaseFileWriter:
         """The schema of the file's columns, with the ids of its paths if the settings request them."""
         return _numbered(schema) if self._settings.field_ids else schema
 
-    def _in_file_types(self, table: pa.Table) -> pa.Table:
-        if self._written_schema is None:
-            self._written_schema = with_dictionaries(self._schema, table.schema)
-        return in_types(table, self._written_schema)
-
 
 def _has_several_pages(rows: pa.Table, settings: ParquetSettings) -> bool:
     """Whether a column of the row group has pages enough for an offset index: by its rows, or by its bytes if they are
@@ -393,12 +392,6 @@ def _has_several_pages(rows: pa.Table, settings: ParquetSettings) -> bool:
     if -(-rows.num_rows // settings.page_rows) >= INDEXED_PAGES:
         return True
     return max([column.nbytes for column in rows.columns], default=0) >= INDEXED_PAGES * settings.page_size
-
-
-def _page_check_rows(rows: pa.Table, page_size: int) -> int:
-    """The number of values after which the writer checks whether a page is full; without such a limit wide rows would
-    make huge pages."""
-    return max(1, min(_WRITE_BATCH, int(page_size * rows.num_rows / max(1, rows.nbytes))))
 
 
 def written_schema(schema: pa.Schema) -> Any:

@@ -127,13 +127,11 @@ def decode(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table
     )
     if not len(empty):
         return table
-    blank = pa.Table.from_arrays([keys.cast(pa.string()).take(pa.array(empty)), *_nulls(len(empty))], schema=SCHEMA)
+    blank = pa.Table.from_arrays(
+        [keys.cast(pa.string()).take(pa.array(empty))], schema=pa.schema([SCHEMA.field("key")])
+    )
     order = np.argsort(np.concatenate([rows, empty]), kind="stable")
-    return pa.concat_tables([table, blank]).take(pa.array(order))
-
-
-def _nulls(count: int) -> list[pa.Array]:
-    return [pa.nulls(count, field.type) for field in list(SCHEMA)[1:]]
+    return pa.concat_tables([table, blank], promote_options="default").take(pa.array(order))
 
 
 def _entries(cursors: AvroCursors) -> tuple[Int64s, Int64s, Int64s, Int64s, npt.NDArray[np.bool_]]:

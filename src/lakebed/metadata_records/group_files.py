@@ -203,7 +203,7 @@ def write_base(
     with storage.create(path) as upload:
         writer = HFileWriter(
             upload.write,
-            schema_json=schema_json or _schema(group),
+            schema_json=schema_json or record_schema(record_form(group.version)),
             block_size=_BASE_BLOCK_BYTES,
             hbase_keys=group.version < _FIRST_NATIVE_VERSION,
         )
@@ -246,14 +246,10 @@ def sorted_by_key(keys: pa.Array, values: pa.Array) -> KeysAndValues:
     return keys.take(order), values.take(order)
 
 
-def _schema(group: FileGroup) -> str:
-    return record_schema(record_form(group.version))
-
-
 def _blocks(
     group: FileGroup, instant: str, keys: pa.StringArray, values: pa.BinaryArray, deleted: pa.StringArray
 ) -> Iterator[WrittenBlock]:
-    schema = _schema(group)
+    schema = record_schema(record_form(group.version))
     keys, values = sorted_by_key(
         plain_strings(keys), plain_strings(values)
     )  # only the sorted entries are needed from here on

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lakebed.config.option_table import simple_name
 from lakebed.config.settings import ValidationSettings
-from lakebed.errors import InvalidOption, LakebedError, ValidationFailed
+from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature, ValidationFailed
 from lakebed.operations.context import WriteContext
 from lakebed.read.scan import Scan, SliceScan
 from lakebed.slices.snapshot import Snapshot
@@ -67,11 +67,46 @@ def kinds_of_validators(settings: ValidationSettings) -> dict[str, Kind]:
     return kinds
 
 
-def validations_of(settings: ValidationSettings) -> tuple[Validation, ...]:
+def check_validators(settings: ValidationSettings) -> None:
+    """Raise `InvalidOption` for validators that no write could run: for a class that lakebed does not have, and for a
+    text that neither Spark nor DuckDB could run as one query of the table. A validator may get its queries later."""
+    for validation in validations_of(settings, is_complete=False):
+        reason = _reason_not_run(validation.query)
+        if reason is not None:
+            raise InvalidOption(
+                f"the validator's query {validation.query!r} can never be run: {reason}",
+                hint=f"Give one SELECT that reads {_TABLE} and no other table.",
+                context={"option": _OPTION, "query": validation.query},
+            )
+
+
+def _reason_not_run(query: str) -> str | None:
+    """The reason why no engine runs a query; None if one does, or if DuckDB is not installed and could run it."""
+    name = "rows_of_the_table"
+    text = query.replace(_TABLE, name)
+    try:
+        _check_query(text, frozenset((name,)), is_raw=False)
+    except _NoQuery as error:
+        reason = str(error)
+    else:
+        return None
+    from lakebed.format.duckdb_database import connect
+
+    try:
+        with connect(is_closed=True) as connection:
+            is_query = _is_one_select(connection, text) and connection.get_table_names(text) <= {name}
+    except UnsupportedFeature:
+        return None
+    except Exception:  # the parser of DuckDB has its own classes of errors
+        return reason
+    return None if is_query else reason
+
+
+def validations_of(settings: ValidationSettings, *, is_complete: bool = True) -> tuple[Validation, ...]:
     """The queries of the validators that the options name.
 
-    Raises `InvalidOption` for a class that lakebed does not have, for a validator without a query, and for a query of a
-    single value without one `#` before the value.
+    Raises `InvalidOption` for a class that lakebed does not have, for a validator without a query if all settings are
+    there (`is_complete`), and for a query of a single value without one `#` before the value.
     """
     validations: list[Validation] = []
     texts = {
@@ -82,7 +117,7 @@ def validations_of(settings: ValidationSettings) -> tuple[Validation, ...]:
     for name, kind in kinds_of_validators(settings).items():
         option = f"{_OPTION}.{kind.replace(' ', '.')}.sql.queries"
         queries = [query.strip() for query in texts[kind].split(";") if query.strip()]
-        if not queries:
+        if not queries and is_complete:
             raise InvalidOption(
                 f"{_OPTION} names {name}, and {option} has no query",
                 hint=f"give its queries, separated by semicolons; {_TABLE} stands for the table",
@@ -132,8 +167,7 @@ class _OnDuckDB:
         self._connection = connection
 
     def _rows(self, query: str) -> duckdb.DuckDBPyRelation:
-        statements = self._connection.extract_statements(query)
-        if [statement.type.name for statement in statements] != ["SELECT"]:
+        if not _is_one_select(self._connection, query):
             raise _NoQuery("it is not one SELECT")
         return self._connection.sql(query)
 
@@ -143,6 +177,10 @@ class _OnDuckDB:
     def texts(self, query: str) -> Sequence[str | None]:
         rows = self._rows(query).limit(2).project("CAST(#1 AS VARCHAR)").fetchall()
         return [row[0] for row in rows]
+
+
+def _is_one_select(connection: duckdb.DuckDBPyConnection, query: str) -> bool:
+    return [statement.type.name for statement in connection.extract_statements(query)] == ["SELECT"]
 
 
 class _OnSpark:

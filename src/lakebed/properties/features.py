@@ -75,12 +75,6 @@ class Feature:
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
 
-    def reads_by(self, query: str) -> bool:
-        return self.read == "yes" or query in self.reads
-
-    def writes_by(self, operation: str) -> bool:
-        return self.write == "yes" or operation in self.writes
-
 
 def _is(name: str, *values: object, other: bool = False) -> Callable[[TableConfig, TableFacts], bool]:
     """Whether a setting is one of `values`; with `other` whether it is none of them."""
@@ -303,7 +297,7 @@ def check_read(config: TableConfig, facts: TableFacts, query: str = "snapshot") 
     """Raise `UnsupportedFeature` if the table has a feature that this query (snapshot, read_optimized, incremental)
     cannot read correctly."""
     for feature in FEATURES:
-        if not feature.reads_by(query) and feature.present(config, facts):
+        if feature.read != "yes" and query not in feature.reads and feature.present(config, facts):
             raise _refusal(feature, config, facts, f"a {query} read of it is refused")
 
 
@@ -318,7 +312,7 @@ def check_write(config: TableConfig, facts: TableFacts, operation: str) -> None:
     """Raise `UnsupportedFeature` if the table has a feature that this operation (upsert, insert, ...) would damage, and
     if the package that writes its base files is not installed. Call it before anything is written."""
     for feature in FEATURES:
-        if not feature.writes_by(operation) and feature.present(config, facts):
+        if feature.write != "yes" and operation not in feature.writes and feature.present(config, facts):
             raise _refusal(feature, config, facts, f"{operation} is refused")
     if config.base_format == "LANCE":
         from lakebed.format.lance_file import require_lance

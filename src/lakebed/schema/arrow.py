@@ -71,7 +71,7 @@ def with_meta(schema: pa.Schema, *, operation: bool = False) -> pa.Schema:
     ['_hoodie_file_name', 'id']
     """
     names = (*META_COLUMNS, OPERATION_COLUMN) if operation else META_COLUMNS
-    return pa.schema([*(pa.field(name, pa.string()) for name in names), *without_meta(schema)])
+    return pa.schema([*[pa.field(name, pa.string()) for name in names], *without_meta(schema)])
 
 
 def without_meta(schema: pa.Schema) -> pa.Schema:

@@ -21,7 +21,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata_upkeep.maintain import METADATA_OPTION
 from lakebed.model import CHECK_PREFIX, DEFAULT_PREFIX, GENERATED_PREFIX
-from lakebed.operations.precommit import kinds_of_validators
+from lakebed.operations.precommit import check_validators
 from lakebed.properties.file import load_same_table, load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.cdc import CDC_ENABLED
@@ -98,7 +98,7 @@ def _difference(config: TableConfig, settings_to_change: Mapping[str, Any]) -> d
     requested = _with_mode(config, requested)
     after = {key: text for key, text in {**properties, **requested}.items() if text is not None}
     check_filters(service_settings({}, after).cleaning)  # each value, and their combination
-    kinds_of_validators(with_table_settings(resolve_options({}), after).write.validation)
+    check_validators(with_table_settings(resolve_options({}), after).write.validation)
     changed = {key: (properties.get(key), text) for key, text in requested.items() if properties.get(key) != text}
     return dict(sorted(changed.items()))
 

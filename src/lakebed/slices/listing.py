@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, compress, pairwise
+from operator import methodcaller
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -223,7 +224,7 @@ class NamedFiles:
         stats = self.timeline.commit_metadata(instant).stats.values()
         sizes = {s.path: s.file_size for group in stats for s in group}
         ends = tuple([f"_{instant.time}{extension}" for extension in BASE_EXTENSIONS])
-        if sizes and not any(path.endswith(ends) for path in sizes):
+        if sizes and not any(map(methodcaller("endswith", ends), sizes)):
             raise CorruptFile(
                 f"{self.timeline.config.timeline_path}/{instant.file_name} names no file of its own instant",
                 hint="It was overwritten by another commit's body; restore it from a copy.",

@@ -32,7 +32,8 @@ def metadata_taken_over(timeline: Timeline, keys: Sequence[str] = ()) -> dict[st
 
     A commit of lakebed has all of them, so only that commit and later commits of other writers are read.
     """
-    keys = (*TAKEN_OVER, *rolling_keys(timeline.config.properties), *keys)
+    rolling = timeline.config.properties.get(ROLLING_KEYS, "").split(",")
+    keys = (*TAKEN_OVER, *[key.strip() for key in rolling if key.strip()], *keys)
     values: dict[str, str] = {}
     for instant in newest_first(timeline):
         extra = timeline.commit_metadata(instant).extra
@@ -46,11 +47,6 @@ def metadata_taken_over(timeline: Timeline, keys: Sequence[str] = ()) -> dict[st
         batches = {**by_request, **by_file}
         values[STREAMS] = _text({name: max(batches[name], by_request.get(name, 0)) for name in batches})
     return values
-
-
-def rolling_keys(properties: Mapping[str, str]) -> list[str]:
-    """The keys that the table's properties name."""
-    return [key for part in properties.get(ROLLING_KEYS, "").split(",") if (key := part.strip())]
 
 
 def newest_first(timeline: Timeline) -> Iterator[Instant]:

@@ -506,9 +506,10 @@ class Timeline:
         return self._groups_in(Action.LOGCOMPACTION)
 
     def _groups_in(self, action: Action) -> dict[FileGroupId, Instant]:
-        from lakebed.timeline.bodies.rollback import compaction_groups
+        from lakebed.timeline.bodies.plans import compaction_operations
 
-        return {group: i for i in self.pending if i.action is action for group in compaction_groups(self.plan(i))}
+        plans = [(i, self.plan(i)) for i in self.pending if i.action is action]
+        return {(op.partition, op.file_id): i for i, plan in plans for op in compaction_operations(plan)}
 
     def _archived_since(self, instant: Instant, error: FileNotFoundError) -> CommitMetadata:
         """The body of a commit that was archived since the timeline was listed. Raises `error` if it was not."""

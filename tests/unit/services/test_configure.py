@@ -63,6 +63,14 @@ def test_a_dry_run_changes_nothing(mor: Table) -> None:
     assert open_storage(mor.uri).read(".hoodie/hoodie.properties") == before
 
 
+def validators(queries: str) -> dict[str, Any]:
+    """Settings of validators of a single value."""
+    if "#" not in queries:
+        queries += "#1"
+    name = "hoodie.precommit.validators"
+    return {name: "SqlQuerySingleResultPreCommitValidator", f"{name}.single.value.sql.queries": queries}
+
+
 REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"hoodie.datasource.write.recordkey.field": "ts"}, ("cannot be changed", "lakebed.create")),
     ({"hoodie.table.recordkey.fields": "ts"}, ("cannot be changed", "lakebed.create")),
@@ -85,6 +93,10 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"hoodie.clean.partition.filter.selected": "a"}, ("hoodie.clean.incremental.enabled=false",)),
     ({"hoodie.compact.inline": True, "hoodie.index.type": "SIMPLE"}, ("cannot be changed",)),
     ({"hoodie.precommit.validators": "com.example.Mine"}, ("com.example.Mine, which is no", "SqlQueryEquality")),
+    (validators("drop table <TABLE_NAME>"), ("can never be run", "it is not one SELECT")),
+    (validators("select 1; drop table x#1"), ("not a query, one # and the expected value",)),
+    (validators("select count(*) from <TABLE_NAME> as t, fares#0"), ("can never be run", "it reads fares")),
+    (validators("selec count(*) from <TABLE_NAME>#0"), ("can never be run",)),
 ]
 
 

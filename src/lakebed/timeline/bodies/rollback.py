@@ -51,16 +51,6 @@ def clustering_groups(plan: Mapping[str, Any]) -> frozenset[FileGroupId]:
     )
 
 
-def compaction_groups(plan: Mapping[str, Any]) -> frozenset[FileGroupId]:
-    """The (partition, file id) of the file groups of a compaction plan."""
-    return frozenset(
-        {
-            (operation.get("partitionPath") or "", operation.get("fileId") or "")
-            for operation in plan.get("operations") or []
-        }
-    )
-
-
 def rollback_target(plan: Mapping[str, Any]) -> str:
     """The requested time of the instant that a rollback plan undoes; empty if it names none."""
     time = str((plan.get("instantToRollback") or {}).get("commitTime") or "")
