@@ -179,10 +179,8 @@ class _Flagged:
             for check, flags in _flags(batch, self.checks, self.schema, self.rules):
                 name = pa.scalar(check.check.name)
                 named[check.check.on_failure].append(pc.if_else(pa.array(flags), name, pa.scalar(None, pa.string())))
-            columns = [_joined(named["quarantine"], batch.num_rows), _joined(named["warn"], batch.num_rows)]
-            yield pa.RecordBatch.from_arrays(
-                [*batch.columns, *columns], names=[*batch.schema.names, QUARANTINED, WARNED]
-            )
+            batch = batch.append_column(QUARANTINED, _joined(named["quarantine"], batch.num_rows))
+            yield batch.append_column(WARNED, _joined(named["warn"], batch.num_rows))
 
 
 def _joined(names: Sequence[pa.Array], rows: int) -> pa.Array:

@@ -67,6 +67,27 @@ def test_a_write_of_bad_rows_is_refused_before_it_begins(verb: str, arguments: d
     assert content(table) == STORED
 
 
+@pytest.mark.parametrize("on_failure", ["quarantine", "warn"])
+@pytest.mark.parametrize("form", ["table", "stream", "default"])
+def test_columns_that_hold_no_nulls_pass_checks_that_let_a_write_go_on(
+    form: str, on_failure: str, tmp_path: Path
+) -> None:
+    table = new_table(tmp_path)
+    table.checks.add("short_city", "length(city) < 5", on_failure=on_failure)
+    rows = data((3, "Bergen", 1.0, 0.0), (4, "Rome", 2.0, 0.0))
+    required = pa.schema([field.with_nullable(False) for field in SCHEMA])
+    if form == "default":
+        table.columns.add("seats", "int", default="4")
+        table.upsert(rows)
+    else:
+        table.upsert(rows.cast(required) if form == "table" else rows.cast(required).to_reader())
+    good = (4, "Rome", 2.0, 0.0)
+    broken = [(3, "Bergen", 1.0, 0.0)] if on_failure == "warn" else []
+    assert content(table) == [*STORED, *broken, good]
+    if on_failure == "quarantine":
+        assert [row["row"]["city"] for row in table.rejects.scan(["row"]).to_arrow().to_pylist()] == ["Bergen"]
+
+
 def test_null_passes_and_so_does_what_fulfils_the_condition(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     table.upsert(data((2, "Rome", 0.0, None), (5, "Rome", None, None)))
