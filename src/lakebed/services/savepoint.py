@@ -132,6 +132,12 @@ def delete_savepoint(context: WriteContext, instant: str) -> Savepoint | None:
 
 def _target(timeline: Timeline, instant: str | None) -> Instant:
     if instant is not None:
+        if not any(map(str.isdigit, instant)):
+            raise InvalidOption(
+                f"{instant!r} is no instant of a commit that a savepoint could retain",
+                hint=f"A savepoint gets a name so: t.savepoints.create(name={instant!r}).",
+                context={"instant": instant},
+            )
         return completed_commit(timeline, instant_of(instant, timeline), "savepoint")
     if timeline.last_completed is None:
         raise InvalidOption("the table has no commit yet, there is nothing to savepoint", hint="Write to it first.")

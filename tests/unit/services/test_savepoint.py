@@ -134,6 +134,8 @@ def test_instants_that_cannot_be_saved_are_refused(make: Make) -> None:
     second = table.upsert(rows((0, "c0", "b", 2))).instant
     with refused(table.uri, InvalidOption, "older than the active timeline"):
         table.savepoints.create("20200101000000000")
+    with refused(table.uri, InvalidOption, "is no instant", "t.savepoints.create(name='before-import')"):
+        table.savepoints.create("before-import")
     with refused(table.uri, InvalidOption, "has no savepoint"):
         table.savepoints.delete(first)
     table.savepoints.create(second)
