@@ -7,6 +7,7 @@ on a `Compare(Column, op, Literal)`. The functions of a filter are Arrow express
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -527,9 +528,12 @@ def node_to_arrow(node: Node) -> pc.Expression:
             if expression is not None:
                 return expression
             unknown = reason.startswith(UNKNOWN_FUNCTION)
+            hint = "check its name; if it is one of Spark's, " if unknown else ""
+            if re.match("a comparison of .* with ", reason):
+                hint = "compare values of one type: CAST(column AS type) changes it; or "
             raise InvalidOption(
                 f"this condition has {reason}" if unknown else f"this condition runs on Spark only: {reason}",
-                hint=("check its name; if it is one of Spark's, " if unknown else "")
+                hint=hint
                 + "open the table with spark=..., write the condition in simpler SQL, or give a pyarrow.compute"
                 " expression",
                 context={"reason": reason},

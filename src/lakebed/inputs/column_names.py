@@ -33,7 +33,7 @@ def snake(name: str) -> str:
 @dataclass(frozen=True)
 class ColumnNames:
     """The names that a caller gives the columns of files: `rename` all, or those that a dict has; `index_column` is the
-    name of the column without one, which pandas writes for its index."""
+    name of the column without one, which pandas and R write for the names of rows."""
 
     rename: Renaming | None = None
     index_column: str | None = None

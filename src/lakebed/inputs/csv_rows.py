@@ -77,7 +77,7 @@ def mark_of(name: str, delimiter: str | None) -> str:
 def guessed_delimiter(opened: Opened, name: str) -> str | None:
     """The character between the fields of a file whose header is a single column that holds such a character, so that
     all columns would be read as one; None where the file's ending is right."""
-    names = _header_of(opened, mark_of(name, None)) or []
+    names, _, _ = _first_rows(opened, mark_of(name, None))
     return next((mark for mark in _DELIMITERS if len(names) == 1 and mark in names[0]), None)
 
 
@@ -101,7 +101,7 @@ class CsvText:
         self._block_bytes = block_bytes or _BLOCK_BYTES
         self._settings = settings
         self._mark = mark_of(name, settings.delimiter)
-        self._header = self._read_header()
+        self._header, self._header_lines = self._read_header()
         # all columns would be read as one
         symbol = next((mark for mark in _DELIMITERS if len(self._header) == 1 and mark in self._header[0]), None)
         if settings.delimiter is None and symbol is not None:
@@ -268,9 +268,11 @@ class CsvText:
 
     # -- the text
 
-    def _read_header(self) -> list[str]:
-        names = _header_of(self._opened, self._mark)
-        if names is None or not "".join(names).strip():
+    def _read_header(self) -> tuple[list[str], int | None]:
+        """The names of the columns; and the number of lines to leave out, where the first line lacks a name and the
+        caller gives it: R writes none for the names of its rows, the first column. None where it names all columns."""
+        names, first_row, lines = _first_rows(self._opened, self._mark)
+        if not "".join(names).strip():
             raise InvalidRecord(f"{self._name} has no header", hint="write the names of the columns in the first line")
         if "\ufffd" in "".join(names):
             self._check_encoding()
@@ -280,10 +282,13 @@ class CsvText:
                 hint="name the file's encoding, for example encoding='utf-16-le', or save the file as UTF-8",
                 context={"line": 1},
             )
-        return names
+        lacks_name = len(first_row) == len(names) + 1 and "" not in names
+        return (["", *names], lines) if lacks_name and self._settings.names.index_column else (names, None)
 
     def _open(self, files: ExitStack, options: Mapping[str, Any]) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
         read = pyarrow.csv.ReadOptions(block_size=self._block_bytes)
+        if self._header_lines is not None:
+            read.column_names, read.skip_rows = self._header, self._header_lines
         stream = files.enter_context(self._opened())
         try:
             reader = pyarrow.csv.open_csv(stream, **options, read_options=read)
@@ -350,7 +355,7 @@ class CsvText:
         line = 1
         with self._opened() as stream, suppress(csv.Error):
             reader = csv.reader(_text(stream), delimiter=self._mark)
-            header = next(filter(None, reader), [])
+            header = self._header if next(filter(None, reader), None) else []
             line = reader.line_num + 1
             for row in reader:
                 if value and len(row) == len(header) and row[int(value[1])] == value[2]:
@@ -362,23 +367,31 @@ class CsvText:
                         context={"line": line, "column": column, "type": kind},
                     )
                 if length and row and len(row) != len(header):
+                    of_r = "; if R wrote the names of rows in front, DataFiles(path, index_column='row') reads them"
                     return InvalidRecord(
                         f"{self._name}, line {line}: {count_text(len(row), 'field')}, the header has {len(header)}",
-                        hint='correct the line; a value that holds the delimiter is written in "quotes"',
+                        hint='correct the line; a value that holds the delimiter is written in "quotes"'
+                        + (of_r if len(row) == len(header) + 1 and "" not in header else ""),
                         context={"line": line},
                     )
                 line = reader.line_num + 1
         return InvalidRecord(f"{self._name} cannot be read: {message}", hint="correct the file, or cast the column")
 
 
-def _header_of(opened: Opened, mark: str) -> list[str] | None:
-    """The fields of the first line that has any; None if there is none within `_HEADER_BYTES`."""
+def _first_rows(opened: Opened, mark: str) -> tuple[list[str], list[str], int]:
+    """The fields of the first line that has any, those of the next one, and the number of lines before that; empty for
+    a line that does not end within `_HEADER_BYTES`."""
     with opened() as stream:
         head = stream.read(_HEADER_BYTES)
+    rows = csv.reader(_text(io.BytesIO(head)), delimiter=mark)
+    header: list[str] = []
+    lines = 0
     try:
-        return next(filter(None, csv.reader(_text(io.BytesIO(head)), delimiter=mark)), None)
+        header = next(filter(None, rows), [])
+        lines = rows.line_num
+        return header, next(filter(None, rows), []), lines
     except csv.Error:
-        return None
+        return header, [], lines
 
 
 def _text(stream: Any) -> io.TextIOWrapper:

@@ -442,7 +442,7 @@ def _common_schema(files: Sequence[DataFile], shapes: Sequence[FileShape], *, in
             context = {**error.context, "path": file.label}
             hint = error.hint
             if "" in shape.schema.names:
-                hint = "if it is the index that pandas writes, name it: DataFiles(path, index_column='row')"
+                hint = "if it is the index that pandas or R writes, name it: DataFiles(path, index_column='row')"
             raise SchemaConflict(f"{file.label}: {error.message}", hint=hint, context=context) from None
     fields = {column.name: column for column in first}
     zero_led = {name for shape in shapes for name in shape.zero_led}

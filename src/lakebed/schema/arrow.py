@@ -220,16 +220,19 @@ def _refuse_types_of_pandas(extension: str, column: str) -> None:
 
 
 def refuse_untyped(schema: pa.Schema) -> None:
-    """Raise `SchemaConflict` for the first column whose type is, or contains, Arrow's type null: it has no type in
-    which it could be stored."""
-    for field in schema:
-        if has_untyped(field.type):
-            raise SchemaConflict(
-                f"column {field.name} has type {field.type}: it holds nothing but null, and the table does not know it",
-                hint="Cast it to the type that it is to have, or leave it out. For files of CSV or JSON,"
-                f" DataFiles(path, columns={{{field.name!r}: 'string'}}) names the type.",
-                context={"column": field.name, "type": str(field.type)},
-            )
+    """Raise `SchemaConflict` for columns whose type is, or contains, Arrow's type null: they have no type in which they
+    could be stored."""
+    untyped = [field for field in schema if has_untyped(field.type)]
+    if untyped:
+        first, *others = untyped
+        more = f" (likewise {', '.join(field.name for field in others)})" if others else ""
+        raise SchemaConflict(
+            f"column {first.name} has type {first.type}: it holds nothing but null, and the table does not know it"
+            + more,
+            hint="Cast it to the type that it is to have, or leave it out. For files of CSV or JSON,"
+            f" DataFiles(path, columns={{{first.name!r}: 'string'}}) names the type.",
+            context={"column": first.name, "type": str(first.type), "columns": [field.name for field in untyped]},
+        )
 
 
 def has_untyped(kind: pa.DataType) -> bool:

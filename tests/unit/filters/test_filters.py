@@ -187,6 +187,11 @@ def test_conditions_that_only_spark_evaluates_are_left_to_it(condition: str) -> 
         predicate.to_arrow()
 
 
+def test_a_comparison_of_two_types_says_to_compare_values_of_one() -> None:
+    with pytest.raises(InvalidOption, match=r"a comparison of int64 with '1958-05-01'.*CAST\(column AS type\)"):
+        parse_filter("id < '1958-05-01'", pa.schema([("id", pa.int64())])).to_arrow()
+
+
 def test_a_function_of_spark_alone_leaves_the_other_conditions_to_prune() -> None:
     root = parse_filter("id = 1 and name rlike '\\\\ba'", ROWS.schema).root
     assert isinstance(root, And)

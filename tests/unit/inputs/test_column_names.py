@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption, LakebedError, SchemaConflict
+from lakebed.errors import InvalidOption, InvalidRecord, LakebedError, SchemaConflict
 
 ROWS = [{"Ride Id": 1, "fareTotal": 9.5, "Zip (5)": "01234"}, {"Ride Id": 2, "fareTotal": None, "Zip (5)": "99999"}]
 EXPECTED = [
@@ -93,6 +93,26 @@ def test_the_index_that_pandas_writes_gets_a_name(tmp_path: Path) -> None:
         loaded(lakebed.DataFiles(path), "x")
     files = lakebed.DataFiles(path, index_column="row")
     assert rows_of(loaded(files, "row"), "row") == [{"row": 0, "x": "a"}, {"row": 1, "x": "b"}]
+
+
+@pytest.mark.parametrize("head", ['"x","y"\n', '\n\n"x","y"\n'])
+def test_the_names_of_rows_that_r_writes_without_a_name_get_one(tmp_path: Path, head: str) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text(head + '"1","a",2.5\n"2","b",NA\n')
+    with pytest.raises(InvalidRecord, match=r"r\.csv, line \d: 3 fields, the header has 2.*R .*index_column='row'"):
+        loaded(lakebed.DataFiles(path), "x")
+    rows = rows_of(loaded(lakebed.DataFiles(path, index_column="row", columns={"row": "int"}), "row"), "row")
+    assert rows == [{"row": 1, "x": "a", "y": 2.5}, {"row": 2, "x": "b", "y": None}]
+    path.write_text(head + "1,2,3,4\n")
+    with pytest.raises(InvalidRecord, match="4 fields, the header has 2"):
+        loaded(lakebed.DataFiles(path, index_column="row"), "x")
+
+
+def test_an_error_names_the_line_below_a_header_that_lacks_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text("x,y\n1,a,2\n2,b,two\n")
+    with pytest.raises(InvalidRecord, match=r"r\.csv, line 3, column y: 'two' is no int"):
+        loaded(lakebed.DataFiles(path, index_column="row", columns={"y": "int"}), "x")
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,8 @@ def test_columns_of_nothing_but_null_are_kept_and_refused_where_a_table_is_made(
         assert has_untyped(schema.field("c").type)
         with pytest.raises(SchemaConflict, match="column c "):
             refuse_untyped(schema)
+        with pytest.raises(SchemaConflict, match=r"column c has .* does not know it \(likewise d, e\)"):
+            refuse_untyped(pa.schema([*schema, ("d", kind), ("e", pa.null())]))
 
 
 @pytest.mark.parametrize(
