@@ -254,6 +254,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "timeline.timeline": "_BYTES_A_FILE _BYTES_A_PROPERTY _MEMORY_OF_A_BYTE",
     },
     "the size of a buffer": {
+        "cli.start": "_COLLECTED_AFTER",
         "format.lance_file": "_BATCH_ROWS _PIECE",
         "inputs.csv_rows": "_BLOCK_BYTES _HEADER_BYTES",
         "inputs.encodings": "_CHUNK_BYTES",

@@ -6,10 +6,12 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from copy import copy
 from traceback import print_exc
 from typing import Annotated
 
 import typer
+from typer.main import get_command_name
 
 import lakebed
 from lakebed.cli import (
@@ -101,7 +103,7 @@ def invoke(arguments: Sequence[str]) -> int:
     warnings = Warnings(logging.WARNING)
     logging.getLogger("lakebed").addHandler(warnings)
     try:
-        app(args=list(arguments), prog_name="lakebed")
+        _program_for(arguments)(args=list(arguments), prog_name="lakebed")
     except LakebedError as error:
         _print_error(error, as_json=_wants_json(arguments))
         if _TRACEBACK in arguments:
@@ -119,6 +121,17 @@ def invoke(arguments: Sequence[str]) -> int:
     finally:
         logging.getLogger("lakebed").removeHandler(warnings)
     return 0
+
+
+def _program_for(arguments: Sequence[str]) -> typer.Typer:
+    """The program, with no other command than the one that the arguments begin with: typer would make all of them."""
+    name = arguments[0] if arguments else ""
+    commands = [c for c in app.registered_commands if c.callback and get_command_name(c.callback.__name__) == name]
+    if not commands:
+        return app
+    program = copy(app)
+    program.registered_commands, program.registered_groups = commands, []
+    return program
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
