@@ -26,7 +26,7 @@ from lakebed.format.row_groups.nan_chunks import leaves_out_bounds
 from lakebed.format.sources import FileSource
 from lakebed.metadata_kinds.stored import NewFile
 from lakebed.metadata_records import stats_codec
-from lakebed.metadata_records.definitions import IndexDefinition
+from lakebed.metadata_records.definitions import RANGES_OPTION, IndexDefinition
 from lakebed.metadata_records.layout import (
     COLUMN_STATS,
     FILE_KEY_LENGTH,
@@ -535,9 +535,6 @@ def _unknown(stats: pa.Table, side: str) -> Bools:
 MAX_COLUMNS = 32
 # Indexed ahead of the table's own columns, where `has_meta_stats`.
 META_WITH_STATS = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
-
-# In the definition of stats that lakebed built: ranges of floating columns count NaN, which Hudi's do not.
-RANGES_OPTION = "lakebed.ranges"
 
 Kinds = dict[str, pa.DataType]
 

@@ -21,6 +21,8 @@ DEFINITIONS_PATH = f"{HOODIE}/.index_defs/index.json"
 LOCAL_DEFINITIONS_PROPERTY = "lakebed.index_definitions"
 """The property with the definitions of indexes that Hudi does not have: its writers fail on a name in their file that
 they do not know."""
+RANGES_OPTION = "lakebed.ranges"
+"""In the definition of statistics that lakebed built: ranges of floating columns count NaN, which Hudi's do not."""
 VECTOR_KIND = "vector_index"
 """The type of a vector index."""
 TEXT_KIND = "text_index"

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from lakebed.errors import CorruptFile
 from lakebed.filters.ranges import Bools, Bounds
 from lakebed.format.file_names import has_exact_ranges
-from lakebed.metadata_kinds.stats_values import RANGES_OPTION
+from lakebed.metadata_records.definitions import RANGES_OPTION
 from lakebed.metadata_records.layout import COLUMN_STATS
 from lakebed.metadata_records.stats_codec import Stats, widest_bounds
 from lakebed.model import COMMIT_TIME, DERIVED, WRITER_ID, BaseFile

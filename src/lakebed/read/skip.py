@@ -32,13 +32,9 @@ from lakebed.filters.predicates import (
 )
 from lakebed.filters.ranges import Bools, Bounds, Path, may_match
 from lakebed.format.bloom import BloomFilter
-from lakebed.metadata_kinds.expression_index import KIND as EXPRESSION
-from lakebed.metadata_kinds.expression_results import created_at, is_same_zone, zone_notes
-from lakebed.metadata_kinds.secondary_index import KIND as SECONDARY
-from lakebed.metadata_kinds.stats_values import RANGES_OPTION
-from lakebed.metadata_records.definitions import IndexDefinition
-from lakebed.metadata_records.layout import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS
-from lakebed.model import META_COLUMNS, FileSlice
+from lakebed.metadata_records.definitions import RANGES_OPTION, IndexDefinition
+from lakebed.metadata_records.layout import BLOOM_FILTERS, COLUMN_STATS, EXPRESSION_INDEX, PARTITION_STATS
+from lakebed.model import META_COLUMNS, SECONDARY_INDEX, FileSlice
 from lakebed.read.keys import IndexedKeys, demanded_keys, demanded_values, find_keys, usable_record_index
 from lakebed.read.prune import MAX_KEYS, slices_without
 from lakebed.read.statistics import (
@@ -83,7 +79,7 @@ class _Meaning:
 def indexed_calls(metadata: MetadataLookups, calls: Sequence[Call], kind: str) -> Iterator[IndexedCall]:
     """The calls for whose results there is an expression index of this kind (`column_stats`, `bloom_filters`)."""
     for name in metadata.slices.partitions:
-        definition = metadata.slices.definitions.get(name) if EXPRESSION.owns(name) else None
+        definition = metadata.slices.definitions.get(name) if name.startswith(EXPRESSION_INDEX) else None
         if definition is None or definition.type != kind or len(definition.source_fields) != 1:
             continue
         indexed_meaning = _of_definition(definition)
@@ -127,6 +123,8 @@ def in_its_zone(snapshot: Snapshot, indexed: IndexedCall, instants: Sequence[str
     """Flags of the instants for whose files the index has results in the time zone that the filter means."""
     if indexed.zone is None:
         return np.ones(len(instants), np.bool_)
+    from lakebed.metadata_kinds.expression_results import created_at, is_same_zone, zone_notes
+
     note = zone_notes(snapshot.config.properties).get(indexed.index)
     usable = note is not None and is_same_zone(note.zone, indexed.zone)
     if note is None or not usable or created_at(snapshot.storage, indexed.index) != note.created:
@@ -298,7 +296,7 @@ class _Skipping:
             return self._in_groups(slices, find_keys(self.snapshot, self._keys), "record index")
         for name, keys in self._keys_of_secondaries():
             indexed_keys = find_keys(self.snapshot, keys)
-            remaining = self._in_groups(slices, indexed_keys, f"secondary index {SECONDARY.index_of(name)}")
+            remaining = self._in_groups(slices, indexed_keys, f"secondary index {name.removeprefix(SECONDARY_INDEX)}")
             if remaining is not None:
                 return remaining
         return None
@@ -313,7 +311,7 @@ class _Skipping:
 
     def _keys_of_secondaries(self) -> Iterator[tuple[str, pa.Array]]:
         for name in self.metadata.slices.partitions:
-            definition = self.metadata.slices.definitions.get(name) if SECONDARY.owns(name) else None
+            definition = self.metadata.slices.definitions.get(name) if name.startswith(SECONDARY_INDEX) else None
             column = definition.source_fields[0] if definition and definition.source_fields else ""
             if column not in self.available.names:
                 continue
@@ -345,7 +343,7 @@ class _Skipping:
                 continue
             filters = self.metadata.expression_bloom_filters(indexed.index, self._base_files(current))
             remaining = self._may_contain(slices, filters, results[indexed.call])
-            slices = self._note(f"expression index {EXPRESSION.index_of(indexed.index)}", slices, remaining)
+            slices = self._note(f"expression index {indexed.index.removeprefix(EXPRESSION_INDEX)}", slices, remaining)
         return slices
 
     def _base_files(self, slices: Sequence[FileSlice]) -> list[tuple[str, str]]:
@@ -433,7 +431,7 @@ class _Skipping:
             results[indexed.call] = files.joined(
                 bounds_of_results(self.snapshot, self.metadata, indexed, files.names, files.instants)
             )
-            prune(f"expression index {EXPRESSION.index_of(indexed.index)}")
+            prune(f"expression index {indexed.index.removeprefix(EXPRESSION_INDEX)}")
         return [slices[at] for at in np.flatnonzero(remaining).tolist()]
 
     def _bounds_of_columns(self, slices: Sequence[FileSlice], files: _Files) -> dict[Path, Bounds]:
