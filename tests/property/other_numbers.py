@@ -333,6 +333,8 @@ OTHERS: dict[str, dict[str, str]] = {
     "of the jobs of Spark, which need a session: how rows get to tasks, and from when on there is a job": {
         "engine.base": "_SPREAD _RANGE",
         "engine.spark": "ARROW_BATCH_ROWS _GROUPS_PER_CORE _TASKS_PER_CORE _MAX_BYTES _PART_OF_HEAP",
+        "engine.tasks": "_GROUPS_PER_CORE _TASKS_PER_CORE _PART_BYTES",
+        "engine.task_steps": "_SORT_SAMPLE _ALIGNMENT",
         "engine.spark_session": "_NO_IDEA_BYTES _MAX_NODES",
         "engine.spark_repeatable": "_MAX_NODES",
         "spark_sink.stream": "LOCAL_BYTES",

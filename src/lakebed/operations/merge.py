@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.arrow_data import arrow_rows
-from lakebed.engine.base import Rows, Task
+from lakebed.engine.base import Rows, Task, cluster_of
 from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column, RowExpression, quote_name
 from lakebed.filters.pairs import Equality, PairExpression, Side
@@ -169,6 +169,13 @@ def _source_rows(context: WriteContext, source: Any) -> tuple[Rows | None, pa.Sc
     if source is None:
         return None, pa.schema([])
     engine = context.engine
+    if cluster_of(source) not in (None, "spark"):
+        raise UnsupportedFeature(
+            f"a merge takes no rows of {type(source).__module__}.{type(source).__name__}",
+            hint="upsert them, or delete by them; for a merge give rows of this process, as dataset.to_pandas() of Ray or"
+            " frame.compute() of Dask, or a Spark DataFrame",
+            context={"feature": "merge"},
+        )
     types = {f.name: f.type for f in context.opened.schema}
     data = arrow_rows(source, {name.lower(): kind for name, kind in types.items()} | types)
     rows = engine.rows(data.table() if isinstance(data, RowSource) else data)  # the rows are read several times
