@@ -22,6 +22,7 @@ KINDS: dict[str, dict[str, Any]] = {
     for index in ("simple", "bloom", "bucket", "record", "global_simple")
 }
 COUNT = 600
+FLAG = "TASK_WRITES_FLAG"
 
 
 def rows_of(ids: list[int], value: int) -> pa.Table:
@@ -54,51 +55,55 @@ class KillsOnce(lakebed.Merger):
         self.flag = flag
 
     def merge(self, old: pa.RecordBatch, new: pa.RecordBatch) -> tuple[pa.RecordBatch, None]:
-        flag = Path(self.flag or os.environ["TASK_WRITES_FLAG"])
+        flag = Path(self.flag or os.environ[FLAG])
         if not flag.exists():
             flag.write_text(str(os.getpid()))
             os.kill(os.getpid(), signal.SIGKILL)
         return new, None
 
 
-def begin(engine: str, environment: dict[str, str]) -> tuple[Callable[[pa.Table], Any], Callable[[], Any]]:
-    """A function that makes a Dataset or DataFrame of several parts, and one that ends the cluster."""
+def begin(engine: str, flag: str, *, prepared: bool) -> Callable[[pa.Table], Any]:
+    """A function that makes a Dataset or DataFrame of three parts, in a cluster whose workers have lakebed if they are
+    prepared."""
     if engine == "ray":
         import logging
 
         import ray
 
+        paths = {} if prepared else {"PYTHONPATH": ""}
         ray.init(
             num_cpus=2,
             include_dashboard=False,
             log_to_driver=False,
             logging_level="ERROR",
-            runtime_env={"env_vars": environment},
+            runtime_env={"env_vars": {FLAG: flag, **paths}},
         )
         logging.getLogger("ray.data").setLevel("ERROR")
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        return lambda rows: ray.data.from_arrow(
-            [rows.slice(at, -(-rows.num_rows // 3)) for at in starts(rows)]
-        ), ray.shutdown
+        return lambda rows: ray.data.from_arrow([rows.slice(at, size) for at, size in thirds(rows)])
     import dask.dataframe as dd
     import pandas as pd
 
-    def frame(rows: pa.Table) -> Any:
-        return dd.from_pandas(rows.to_pandas(types_mapper=pd.ArrowDtype), npartitions=3)
+    if engine == "distributed":
+        from distributed import Client
 
-    if engine == "dask":
-        return frame, lambda: None
-    from distributed import Client, LocalCluster
-
-    cluster = LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs="ERROR", env=environment
-    )
-    client = Client(cluster)
-    return frame, lambda: (client.close(), cluster.close())
+        client = Client(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs="ERROR", env={FLAG: flag}
+        )
+        if not prepared:
+            client.run(forget)
+    return lambda rows: dd.from_pandas(rows.to_pandas(types_mapper=pd.ArrowDtype), npartitions=3)
 
 
-def starts(rows: pa.Table) -> range:
-    return range(0, max(1, rows.num_rows), -(-rows.num_rows // 3))
+def forget() -> None:
+    """Let this worker have no lakebed."""
+    sys.path[:] = [path for path in sys.path if not path.endswith("/src")]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "lakebed"]:
+        del sys.modules[name]
+
+
+def thirds(rows: pa.Table) -> list[tuple[int, int]]:
+    size = -(-rows.num_rows // 3)
+    return [(at, size) for at in range(0, rows.num_rows, size)]
 
 
 def histories(data: Callable[[pa.Table], Any], folder: str) -> dict[str, Any]:
@@ -129,7 +134,7 @@ def killed(data: Callable[[pa.Table], Any], folder: str) -> dict[str, Any]:
     return {
         "updated": done.updated,
         "inserted": done.inserted,
-        "engine": table.explain_upsert(data(rows_of([1], 3))).engine,
+        "engine": table.explain(upsert=data(rows_of([1], 3))).engine,
     }
 
 
@@ -171,11 +176,6 @@ def unprepared(data: Callable[[pa.Table], Any], folder: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     engine, case, folder = sys.argv[1:]
-    sys.modules["task_writes"] = sys.modules["__main__"]
-    path = "/nonexistent" if case == "unprepared" else os.environ["PYTHONPATH"]
-    make, end = begin(engine, {"PYTHONPATH": path, "TASK_WRITES_FLAG": f"{folder}/flag"})
-    import task_writes
-
-    answer = getattr(task_writes, case)(make, folder)
-    end()
-    print(json.dumps(answer))
+    data = begin(engine, f"{folder}/flag", prepared=case != "unprepared")
+    print(json.dumps(globals()[case](data, folder)), flush=True)
+    os._exit(0)  # the end of a cluster takes seconds

@@ -34,7 +34,7 @@ def run(python: Path, engine: str, case: str, folder: Path) -> dict[str, Any]:
     paths = f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests' / 'services'}"
     environment = {**os.environ, "PYTHONPATH": paths, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
     command = [str(python), str(ROOT / "tests" / "services" / "task_writes.py"), engine, case, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.strip().splitlines()[-1])
 

@@ -72,7 +72,8 @@ class SerialCluster:
             self.tasks += 1
             return pickle.loads(sent)(*[_value(argument, again) for argument in call])
 
-        for _ in range(self.runs):
+        done = run()
+        for _ in range(self.runs - 1):
             done = run()
         if outputs == 1:
             return [self._stored(partial(run, True), done)]

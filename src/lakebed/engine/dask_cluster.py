@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from itertools import chain
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 import cloudpickle
@@ -18,13 +19,12 @@ class DaskCluster:
     name: Literal["ray", "dask"] = "dask"
 
     def cores(self) -> int:
-        distributed = sys.modules.get("distributed")
-        try:
-            return max(1, sum(distributed.default_client().nthreads().values())) if distributed else os.cpu_count() or 1
-        except ValueError:  # no client
-            return os.cpu_count() or 1
+        client = _client()
+        return (os.cpu_count() or 1) if client is None else max(1, sum(client.nthreads().values()))
 
     def blocks(self, data: Any) -> list[Any]:
+        if (client := _client()) is not None:
+            client.run(resolve_name, "lakebed:__name__")  # a worker that cannot load a task does not say so
         return list(data.to_delayed())
 
     def pickled(self, value: Any) -> bytes:
@@ -42,3 +42,12 @@ class DaskCluster:
 
     def get(self, refs: Sequence[Any]) -> list[Any]:
         return list(dask.compute(*refs))
+
+
+def _client() -> Any | None:
+    """The client of Dask's workers that was made last; None if there is none."""
+    distributed = sys.modules.get("distributed")
+    try:
+        return None if distributed is None else distributed.default_client()
+    except ValueError:
+        return None

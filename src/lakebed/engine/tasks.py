@@ -12,7 +12,8 @@ first raises an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal, Protocol
@@ -153,7 +154,9 @@ class TaskEngine:
 
     def _evaluate(self, data: Any) -> TaskRows:
         """The caller's rows, evaluated once, in the types that a table has for them."""
-        outputs = self._cluster.run(evaluated_block, [(block,) for block in self._cluster.blocks(data)], 2)
+        with _errors_of(self._cluster.name):
+            blocks = self._cluster.blocks(data)
+        outputs = self._cluster.run(evaluated_block, [(block,) for block in blocks], 2)
         facts: list[BlockFacts] = self._get([about for _, about in outputs])
         filled = [number for number, fact in enumerate(facts) if fact.rows] or [*range(len(facts))][:1]
         if not filled:
@@ -368,14 +371,8 @@ class TaskEngine:
         return self._cluster.run(run_task, calls, outputs)
 
     def _get(self, refs: Sequence[Ref]) -> list[Any]:
-        try:
+        with _errors_of(self._cluster.name):
             return self._cluster.get(refs)
-        except LakebedError:
-            raise
-        except Exception as error:
-            if (met := _error_of(error, self._cluster.name)) is not None:
-                raise met from error
-            raise
 
 
 def task_engine(data: Any) -> TaskEngine | None:
@@ -418,20 +415,26 @@ def _unified(one: pa.Schema, other: pa.Schema) -> pa.Schema:
     return one if one.equals(other) else pa.unify_schemas([one, other], promote_options="permissive")
 
 
-def _error_of(error: Exception, cluster: str) -> LakebedError | None:
-    """The error to raise in place of one of the cluster; None for an error of a function."""
-    if lacking := _LACKS.search(str(error)):
-        return UnsupportedFeature(
-            f"the workers of {cluster.capitalize()} have no {lacking[1]}",
-            hint="install lakebed in the environment of every worker, in the version of this process",
-            context={"feature": "workers"},
-        )
-    if _LOST.match(type(error).__name__):
-        return LakebedError(
-            f"{cluster.capitalize()} lost rows of this write, or the workers of one of its tasks:"
-            f" {str(error).strip().partition(chr(10))[0]}",
-            hint="Nothing of it is visible. Run it again; if workers lack memory, give each task more of it, or the"
-            " rows in more and smaller parts (repartition)",
-            context={"feature": "workers", "retryable": True},
-        )
-    return None
+@contextmanager
+def _errors_of(cluster: str) -> Generator[None]:
+    """Turn the cluster's own errors into lakebed's. Those of functions are unchanged."""
+    try:
+        yield
+    except LakebedError:
+        raise
+    except Exception as error:
+        if lacking := _LACKS.search(str(error)):
+            raise UnsupportedFeature(
+                f"the workers of {cluster.capitalize()} have no {lacking[1]}",
+                hint="install lakebed in the environment of every worker, in the version of this process",
+                context={"feature": "workers"},
+            ) from error
+        if _LOST.match(type(error).__name__):
+            raise LakebedError(
+                f"{cluster.capitalize()} lost rows of this write, or the workers of one of its tasks:"
+                f" {str(error).strip().partition(chr(10))[0]}",
+                hint="Nothing of it is visible. Run it again; if workers lack memory, give each task more of it, or the"
+                " rows in more and smaller parts (repartition)",
+                context={"feature": "workers", "retryable": True},
+            ) from error
+        raise

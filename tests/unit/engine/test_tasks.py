@@ -308,7 +308,7 @@ def test_tables_have_the_rows_of_a_model_although_each_task_runs_twice(
         assert leftovers(uri) == []
         assert len([i for i in opened.timeline if i.is_completed and i.action in ("commit", "deltacommit")]) == commits
 
-    options = {"type": kind, "index": index, **INDEXES[index]}
+    options: dict[str, Any] = {"type": kind, "index": index, **INDEXES[index]}
     first = note(rows_of(list(range(300)), 1))
     t = lakebed.load(uri, evaluated(cluster, first), key="id", partition_by="city", ordering="at", **options)
     check(1)
