@@ -39,7 +39,7 @@ def is_read_once(data: Any) -> bool:
 
 
 def _is_stream(data: Any) -> bool:
-    if cluster_of(data) is not None:
+    if session_of(data) is not None:
         return False
     is_iterator = hasattr(data, "__arrow_c_stream__") and hasattr(data, "__next__")
     return is_iterator or hasattr(data, "read_next_batch")

@@ -28,7 +28,6 @@ from lakebed.engine.base import (
     SliceSource,
     Task,
     choose_group,
-    cluster_of,
     insert_share,
 )
 from lakebed.engine.shuffle import Group, Shuffle
@@ -134,18 +133,15 @@ class LocalEngine:
         """`collected` is a caller's DataFrame with its rows, which are already in this process."""
         self._threads = threads or min(8, os.cpu_count() or 1)
         self.note = note
+        # the task of each number, where all are one task of a cluster
+        self.task_of: Callable[[int], Task] | None = None
         self._collected = collected
-
-    def tasks(self) -> Callable[[int], Task]:
-        """The task of each number, for one job."""
-        attempt = next(_attempts)
-        return lambda number: Task(number, 0, attempt)
 
     def rows(self, data: Any) -> LocalRows | StreamedRows:
         if self._collected is not None and self._collected[0] is data:
             return LocalRows(self._collected[1])
         rows = data if isinstance(data, RowSource) else arrow_rows(data, {})
-        if cluster_of(rows) is not None:  # a DataFrame for a table in the memory of this process
+        if not isinstance(rows, pa.Table | RowSource):  # a DataFrame for a table in the memory of this process
             rows = to_arrow_table(rows)
         return StreamedRows(rows, (), rows.schema) if isinstance(rows, RowSource) else LocalRows(rows)
 
@@ -184,13 +180,13 @@ class LocalEngine:
         return LocalRows(rows.table.filter(mask))
 
     def map(self, rows: AnyRows, fn: MapFunction, schema: pa.Schema) -> LocalRows:
-        task_of = self.tasks()
+        task_of = self.task_of or partial(Task, attempt=next(_attempts))
         parts = rows.parts() if isinstance(rows, StreamedRows) else [rows.batches()]
         done = [list(fn(part, task_of(at))) for at, part in enumerate(parts)]
         return LocalRows(pa.Table.from_batches([batch for batches in done for batch in batches], schema))
 
     def spread(self, count: int, fn: ItemFunction, schema: pa.Schema) -> LocalRows:
-        task_of = self.tasks()
+        task_of = self.task_of or partial(Task, attempt=next(_attempts))
 
         def run(number: int) -> list[pa.RecordBatch]:
             return list(fn(number, task_of(number)))
@@ -236,7 +232,7 @@ class LocalEngine:
     ) -> LocalRows:
         if isinstance(rows, StreamedRows):
             return self._group_map_streamed(rows, fn, schema)
-        order, groups_of_rows = _grouped(rows.table, self.tasks())
+        order, groups_of_rows = _grouped(rows.table, self.task_of or partial(Task, attempt=next(_attempts)))
         table, is_ordered = rows.table, len(groups_of_rows) < 2
         if not is_ordered and table.nbytes <= _ORDERED_BYTES:
             table, is_ordered = table.take(pa.array(order)), True
@@ -262,7 +258,7 @@ class LocalEngine:
         return LocalRows(pa.concat_tables(parts) if parts else schema.empty_table())
 
     def _group_map_streamed(self, rows: StreamedRows, fn: GroupFunction, schema: pa.Schema) -> LocalRows:
-        task_of = self.tasks()
+        task_of = self.task_of or partial(Task, attempt=next(_attempts))
         with Shuffle(TABLE_BYTES) as shuffle:
             for batch in rows.batches():
                 shuffle.add(batch)

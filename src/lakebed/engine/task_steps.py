@@ -45,10 +45,8 @@ class _EngineOfTask(LocalEngine):
 
     def __init__(self, number: int) -> None:
         super().__init__(1)
-        self._task = Task(number, 0, secrets.randbits(31), may_be_late=True)
-
-    def tasks(self) -> Callable[[int], Task]:
-        return lambda _: self._task
+        task = Task(number, 0, secrets.randbits(31), may_be_late=True)
+        self.task_of = lambda _: task
 
 
 def run_task(payload: bytes, task: int, number: int, checksums: Sequence[str], *tables: Any) -> Any:
@@ -146,7 +144,8 @@ class FromNumber:
     schema: pa.Schema
 
     def __call__(self, engine: LocalEngine, number: int, tables: Sequence[pa.Table]) -> LocalRows:
-        return LocalRows(pa.Table.from_batches(self.fn(number, engine.tasks()(number)), self.schema))
+        assert engine.task_of is not None
+        return LocalRows(pa.Table.from_batches(self.fn(number, engine.task_of(number)), self.schema))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +207,8 @@ def spaced_rows(table: pa.Table) -> pa.Table:
 
 def ranges(table: pa.Table, bounds: pa.Table) -> Numbers:
     """The number of bounds that each row follows in the order of all columns."""
-    both = pa.concat_tables([bounds, table]).combine_chunks()
-    order = as_numpy(pc.sort_indices(both, sort_keys=[(name, "ascending") for name in both.column_names]))
+    joined = pa.concat_tables([bounds, table]).combine_chunks()
+    order = as_numpy(pc.sort_indices(joined, sort_keys=[(name, "ascending") for name in joined.column_names]))
     order = order.astype(np.int64)
     is_bound = order < bounds.num_rows
     numbers = np.empty(table.num_rows, np.int64)

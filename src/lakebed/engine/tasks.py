@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from functools import reduce
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -213,12 +213,12 @@ class TaskEngine:
 
     def head(self, rows: TaskRows, count: int) -> TaskRows:
         first = self._then(rows, lambda engine, part: engine.head(part, count), rows.schema)
-        taken, parts = rows.schema.empty_table(), 0
-        while taken.num_rows < count and parts < len(rows.parts):
+        sample, parts = rows.schema.empty_table(), 0
+        while sample.num_rows < count and parts < len(rows.parts):
             more = first.parts[parts : 2 * parts + 1]  # twice as many each time
-            taken = pa.concat_tables([taken, self.collect(replace(first, parts=more))])
+            sample = pa.concat_tables([sample, self.collect(replace(first, parts=more))])
             parts += len(more)
-        return self.from_arrow(taken.slice(0, count))
+        return self.from_arrow(sample.slice(0, count))
 
     def sort(self, rows: TaskRows, by: Sequence[str], scope: Literal["task", "table"]) -> TaskRows:
         names, tasks = list(by), len(rows.parts)
@@ -403,7 +403,7 @@ def _common_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
             context={"columns": differing},
         )
     try:
-        return next(iter([*accumulate(schemas, _unified)][::-1]))
+        return reduce(_unified, schemas)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise SchemaConflict(
             f"the parts of these rows have different types: {error}",
@@ -411,8 +411,8 @@ def _common_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
         ) from error
 
 
-def _unified(one: pa.Schema, other: pa.Schema) -> pa.Schema:
-    return one if one.equals(other) else pa.unify_schemas([one, other], promote_options="permissive")
+def _unified(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
+    return schema if schema.equals(other) else pa.unify_schemas([schema, other], promote_options="permissive")
 
 
 @contextmanager

@@ -240,7 +240,7 @@ def choose_engine(
     `LOCAL_TABLE_BYTES`."""
     session, options = session_of(data) or spark, options or Options({})
     tasks = options.write.tasks
-    if (engine := engine_of(data)) is not None:
+    if not isinstance(data, pa.Table | None) and (engine := engine_of(data)) is not None:
         return engine
     if session is None:
         return LocalEngine(tasks)
