@@ -169,9 +169,10 @@ def _source_rows(context: WriteContext, source: Any) -> tuple[Rows | None, pa.Sc
     if source is None:
         return None, pa.schema([])
     engine = context.engine
-    if cluster_of(source) not in (None, "spark"):
+    cluster = cluster_of(source)
+    if cluster is not None and cluster != "spark":
         raise UnsupportedFeature(
-            f"a merge takes no rows of {type(source).__module__}.{type(source).__name__}",
+            f"a merge takes no rows of {cluster.capitalize()}",
             hint="upsert them, or delete by them; a merge takes a Spark DataFrame, and rows of this process, as those"
             " of Ray's dataset.to_pandas() or Dask's frame.compute()",
             context={"feature": "merge"},

@@ -340,5 +340,5 @@ def test_this_process_gets_no_rows_of_an_upsert(tmp_path: Path, index: str) -> N
 
 def test_a_merge_says_what_takes_its_place(tmp_path: Path) -> None:
     t = lakebed.load(str(tmp_path / "t"), rows_of([1], 1), key="id", index="simple")
-    with pytest.raises(UnsupportedFeature, match="a merge takes no rows of lakebed"):
+    with pytest.raises(UnsupportedFeature, match="a merge takes no rows of Ray"):
         t.merge(evaluated(SerialCluster(), rows_of([1], 2))).when_matched_update().execute()
