@@ -111,7 +111,7 @@ def create(
     from lakebed.metadata_upkeep.maintain import METADATA_OPTION
     from lakebed.operations.create import base_format_of, explicit_schema, merge_settings, profile_of
     from lakebed.operations.create import create as create_table
-    from lakebed.operations.hudi_job import session_engine
+    from lakebed.operations.hudi_job import engine_of, session_engine
     from lakebed.operations.precommit import check_validators
     from lakebed.services.cleaning import check_filters
 
@@ -138,7 +138,7 @@ def create(
     engine = rows = None
     if schema is None:
         # a DataFrame is asked only for its schema and the optimizer's estimate of its size: no job runs
-        engine = session_engine(session_of(schema_or_data), options.read)
+        engine = engine_of(schema_or_data) or session_engine(session_of(schema_or_data), options.read)
         rows = engine.rows(schema_or_data)
         schema = engine.schema(rows)
     columns = schema

@@ -29,7 +29,7 @@ from lakebed.model import COMMIT_ACTIONS, PARTITION_PATH, RECORD_KEY
 from lakebed.opened_table import OpenedTable
 from lakebed.operations.bootstrap import bootstrap
 from lakebed.operations.foreign_files import DELTA, ICEBERG, kind_of_folder
-from lakebed.operations.hudi_job import session_engine, write_context
+from lakebed.operations.hudi_job import engine_of, session_engine, write_context
 from lakebed.operations.recreate import remove_interrupted_load
 from lakebed.operations.result import WriteResult
 from lakebed.progress import display
@@ -240,7 +240,8 @@ def _load(
     expected: int | None = None,
 ) -> Table:
     # a stream is read once and for all, since the choice of an index also looks at the rows
-    rows = data if session_of(data) is not None else arrow_rows(data, {})
+    engine = engine_of(data)
+    rows = engine.rows(data) if engine is not None else arrow_rows(data, {})
     storage_options = create_options.get("storage_options")
     _remove_interrupted_load(uri, storage_options)
     table = create(uri, rows, **create_options)
@@ -248,7 +249,9 @@ def _load(
     try:
         result = table.bulk_insert(rows, options=options)
         if expected is None:
-            expected = rows.num_rows if isinstance(rows, pa.Table) else getattr(rows, "rows", None)
+            # a DataFrame of Spark has an attribute for each of its columns
+            expected = None if session_of(rows) is not None else getattr(rows, "rows", None)
+            expected = rows.num_rows if isinstance(rows, pa.Table) else expected
         _check_rows(table, result, expected, combined=str(options.get(_COMBINE, "")).lower() == "true")
     except BaseException:
         drop_unless_used(table, result, uri, storage_options)

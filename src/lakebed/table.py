@@ -65,11 +65,11 @@ if TYPE_CHECKING:
 class Table:
     """A keyed table in Hudi's format. `lakebed.create` and `lakebed.open` return one.
 
-    Rows are Spark DataFrames, anything with the Arrow stream protocol, or the path of data files: a file, a folder or a
-    glob of Parquet, CSV, JSON or Arrow files ("s3://bucket/*.csv"; `lakebed.DataFiles` has more settings). Folders
-    named `day=2024-01-31` are columns of their rows, unless `partitioning` is "none". Every method that commits or
-    locks has `options`, a dict of `hoodie.*` or `lakebed.*` keys. On a terminal a call of more than two seconds
-    shows its progress, unless `progress` is False. The examples of the methods continue this one.
+    Rows are DataFrames of Spark or Dask, Datasets of Ray, anything with the Arrow stream protocol, or the path of data
+    files: a file, a folder or a glob of Parquet, CSV, JSON or Arrow files ("s3://bucket/*.csv"; `lakebed.DataFiles` has
+    more settings). Folders named `day=2024-01-31` are columns of their rows, unless `partitioning` is "none". Every
+    method that commits or locks has `options`, a dict of `hoodie.*` or `lakebed.*` keys. On a terminal a call of more
+    than two seconds shows its progress, unless `progress` is False. The examples of the methods continue this one.
 
     >>> import lakebed, pyarrow as pa
     >>> rows = pa.table({"id": [1, 2, 3], "city": ["Oslo", "Rome", "Oslo"], "fare": [9.5, 12.0, 7.25], "ts": [1, 1, 1]})

@@ -331,6 +331,10 @@ OTHERS: dict[str, dict[str, str]] = {
         "read.diff": "_PREVIEWED",
         "read.history": "_MIN_LOOKUPS",
     },
+    "of the tasks of Ray and Dask, which need a cluster; tests/unit/engine/test_tasks.py crosses them": {
+        "engine.tasks": "_GROUPS_PER_CORE _TASKS_PER_CORE _PART_BYTES",
+        "engine.task_steps": "_SORT_SAMPLE _ALIGNMENT",
+    },
     "of the jobs of Spark, which need a session: how rows get to tasks, and from when on there is a job": {
         "engine.base": "_SPREAD _RANGE",
         "engine.spark": "ARROW_BATCH_ROWS _GROUPS_PER_CORE _TASKS_PER_CORE _MAX_BYTES _PART_OF_HEAP",

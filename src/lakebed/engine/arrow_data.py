@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakebed.engine.base import session_of
+from lakebed.engine.base import cluster_of, session_of
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.inputs.base import DatasetSource, MappedSource, RowSource, rows_of_stream
 from lakebed.inputs.files import DataFiles
@@ -103,12 +103,12 @@ def to_arrow_table(data: Any, types: Mapping[str, pa.DataType] | None = None) ->
 
 
 def arrow_rows(data: Any, types: Mapping[str, pa.DataType]) -> Any:
-    """The caller's rows, unless they are a Spark DataFrame (then unchanged): an Arrow table, or a source of rows that
-    are too many for one. UUIDs are texts in text columns."""
+    """The caller's rows, unless they are in the tasks of a cluster, as a Spark DataFrame (then unchanged): an Arrow
+    table, or a source of rows that are too many for one. UUIDs are texts in text columns."""
     if isinstance(data, pa.Table):
         return _fitted(plain_table(data), types)
     data = of_python(data, types)
-    if session_of(data) is not None:
+    if cluster_of(data) is not None:
         return data
     rows = _rows_of(data, types)
     if isinstance(rows, RowSource):
@@ -195,6 +195,12 @@ def _table_or_source(data: Any, types: Mapping[str, pa.DataType]) -> pa.Table | 
         from lakebed.engine.spark import SparkEngine
 
         return SparkEngine(session).collect_normalised(data)
+    if cluster_of(data) is not None:
+        from lakebed.engine.tasks import task_engine
+
+        engine = task_engine(data)
+        assert engine is not None
+        return engine.collect(engine.rows(data))
     module = type(data).__module__.partition(".")[0]
     if module == "pandas" and hasattr(data, "columns"):
         return _of_pandas(data, types)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lakebed.errors import LakebedError, SourceError, from_json
 from lakebed.expressions.base import RowExpression
 from lakebed.format.hashes import java_hash
-from lakebed.model import DERIVED, PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.model import DERIVED, PARTITION_PATH, POSITION, RECORD_KEY, FileSlice
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.storage.base import Storage
 
@@ -54,6 +54,19 @@ class Task:
 def session_of(data: Any) -> SparkSession | None:
     """The session of a DataFrame; None for anything else."""
     return getattr(data, "sparkSession", None) if hasattr(data, "mapInArrow") else None
+
+
+def cluster_of(data: Any) -> str | None:
+    """The cluster whose tasks have the rows of the data: "spark", "ray" or "dask"; None for any other data."""
+    if session_of(data) is not None:
+        return "spark"
+    kind = type(data)
+    if hasattr(kind, "to_arrow_refs"):
+        return "ray"
+    if hasattr(kind, "__dask_graph__") and hasattr(kind, "to_delayed") and hasattr(kind, "columns"):
+        return "dask"
+    engine: Any = getattr(data, "engine", None) if hasattr(kind, "parts") else None  # rows that were evaluated
+    return getattr(engine, "name", None)
 
 
 class SliceReader(Protocol):
@@ -109,10 +122,13 @@ class ManyGroupsFunction(Protocol):
         ...
 
 
+EngineName = Literal["local", "spark", "ray", "dask"]
+
+
 class Engine(Protocol):
     """The operations on rows that a pipeline uses. Rows of one engine are never given to another."""
 
-    name: Literal["local", "spark"]
+    name: EngineName
     """For people: plans and results show it."""
 
     note: str
@@ -312,6 +328,13 @@ def map_groups(batches: Iterator[pa.RecordBatch], fn: GroupFunction, task: Task)
         yield from fn(partition, number, rows, task)
         for _ in rows:
             pass
+
+
+def stored_fields(source: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Schema:
+    """The types of stored columns: strings for meta columns, for others those of the newest slice."""
+    newest = source.schema_of(max(slices, key=lambda s: (bool(s.log_files), s.instant))) if slices else pa.schema([])
+    fields = {f.name: f.with_nullable(True) for f in newest} | {POSITION: pa.field(POSITION, pa.int64())}
+    return pa.schema([fields.get(c, pa.field(c, pa.string())) for c in columns])
 
 
 T = TypeVar("T")

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from lakebed.engine.arrow_data import arrow_rows, to_arrow_table
 from lakebed.engine.base import (
     GROUP,
+    EngineName,
     GroupFunction,
     GroupOfRows,
     ItemFunction,
@@ -28,7 +29,6 @@ from lakebed.engine.base import (
     Task,
     choose_group,
     insert_share,
-    session_of,
 )
 from lakebed.engine.shuffle import Group, Shuffle
 from lakebed.engine.spill import Spill
@@ -124,7 +124,7 @@ _attempts = count(1)
 class LocalEngine:
     """An engine that runs the pipeline's verbs on Arrow tables with a few threads."""
 
-    name: Literal["local", "spark"] = "local"
+    name: EngineName = "local"
     is_distributed = False
 
     def __init__(
@@ -133,13 +133,15 @@ class LocalEngine:
         """`collected` is a caller's DataFrame with its rows, which are already in this process."""
         self._threads = threads or min(8, os.cpu_count() or 1)
         self.note = note
+        # the task of each number, where all are one task of a cluster
+        self.task_of: Callable[[int], Task] | None = None
         self._collected = collected
 
     def rows(self, data: Any) -> LocalRows | StreamedRows:
         if self._collected is not None and self._collected[0] is data:
             return LocalRows(self._collected[1])
         rows = data if isinstance(data, RowSource) else arrow_rows(data, {})
-        if session_of(rows) is not None:  # a DataFrame for a table in the memory of this process
+        if not isinstance(rows, pa.Table | RowSource):  # a DataFrame for a table in the memory of this process
             rows = to_arrow_table(rows)
         return StreamedRows(rows, (), rows.schema) if isinstance(rows, RowSource) else LocalRows(rows)
 
@@ -178,16 +180,16 @@ class LocalEngine:
         return LocalRows(rows.table.filter(mask))
 
     def map(self, rows: AnyRows, fn: MapFunction, schema: pa.Schema) -> LocalRows:
-        attempt = next(_attempts)
+        task_of = self.task_of or partial(Task, attempt=next(_attempts))
         parts = rows.parts() if isinstance(rows, StreamedRows) else [rows.batches()]
-        done = [list(fn(part, Task(at, 0, attempt))) for at, part in enumerate(parts)]
+        done = [list(fn(part, task_of(at))) for at, part in enumerate(parts)]
         return LocalRows(pa.Table.from_batches([batch for batches in done for batch in batches], schema))
 
     def spread(self, count: int, fn: ItemFunction, schema: pa.Schema) -> LocalRows:
-        attempt = next(_attempts)
+        task_of = self.task_of or partial(Task, attempt=next(_attempts))
 
         def run(number: int) -> list[pa.RecordBatch]:
-            return list(fn(number, Task(number, 0, attempt)))
+            return list(fn(number, task_of(number)))
 
         results = parallel_map(run, list(range(count)), self._threads)
         return LocalRows(pa.Table.from_batches([b for batches in results for b in batches], schema))
@@ -230,7 +232,7 @@ class LocalEngine:
     ) -> LocalRows:
         if isinstance(rows, StreamedRows):
             return self._group_map_streamed(rows, fn, schema)
-        order, groups_of_rows = _grouped(rows.table, next(_attempts))
+        order, groups_of_rows = _grouped(rows.table, self.task_of or partial(Task, attempt=next(_attempts)))
         table, is_ordered = rows.table, len(groups_of_rows) < 2
         if not is_ordered and table.nbytes <= _ORDERED_BYTES:
             table, is_ordered = table.take(pa.array(order)), True
@@ -256,14 +258,14 @@ class LocalEngine:
         return LocalRows(pa.concat_tables(parts) if parts else schema.empty_table())
 
     def _group_map_streamed(self, rows: StreamedRows, fn: GroupFunction, schema: pa.Schema) -> LocalRows:
-        attempt = next(_attempts)
+        task_of = self.task_of or partial(Task, attempt=next(_attempts))
         with Shuffle(TABLE_BYTES) as shuffle:
             for batch in rows.batches():
                 shuffle.add(batch)
 
             def run(task: tuple[int, Group]) -> list[pa.RecordBatch]:
                 at, (partition, number) = task
-                written = list(fn(partition, number, shuffle.read((partition, number)), Task(at, 0, attempt)))
+                written = list(fn(partition, number, shuffle.read((partition, number)), task_of(at)))
                 advance(1)
                 return written
 
@@ -360,10 +362,7 @@ class LocalEngine:
         total = self.aggregate(LocalRows(rows.schema.empty_table()), by, sums)
         for batch in batches:
             part = self.aggregate(LocalRows(pa.Table.from_batches([batch])), by, sums)
-            combined = pa.concat_tables([total, part.select(total.column_names).cast(total.schema)])
-            counts = [(name, "sum") for name in ("rows", *sums)]
-            added = combined.group_by(list(by), use_threads=False).aggregate(counts)
-            total = added.rename_columns([*by, "rows", *sums]).cast(total.schema)
+            total = summed(pa.concat_tables([total, part.select(total.column_names).cast(total.schema)]), by, sums)
         return total
 
     def collect(self, rows: AnyRows) -> pa.Table:
@@ -376,6 +375,13 @@ class LocalEngine:
         return None
 
 
+def summed(parts: pa.Table, by: Sequence[str], sums: Sequence[str]) -> pa.Table:
+    """The counts of `aggregate` over all rows, from those over parts of them."""
+    counts = [(name, "sum") for name in ("rows", *sums)]
+    added = parts.group_by(list(by), use_threads=False).aggregate(counts)
+    return added.rename_columns([*by, "rows", *sums]).cast(parts.schema)
+
+
 def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.unsignedinteger[Any]]:
     """Numbers of the texts of a column, in the order in which they first occur; NumPy sorts numbers of one or two bytes
     by their digits, which is ten times as fast."""
@@ -384,7 +390,7 @@ def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.unsignedinteger[Any]]:
     return as_numpy(encoded.indices).astype(np.min_scalar_type(len(encoded.dictionary)))
 
 
-def _grouped(table: pa.Table, attempt: int) -> tuple[Positions, list[GroupOfRows]]:
+def _grouped(table: pa.Table, task_of: Callable[[int], Task]) -> tuple[Positions, list[GroupOfRows]]:
     """The order of the rows in which those of a group are adjacent, in their original order, and the range of each
     group in it."""
     if table.num_rows == 0:
@@ -401,7 +407,7 @@ def _grouped(table: pa.Table, attempt: int) -> tuple[Positions, list[GroupOfRows
     firsts = order[edges[:-1]]
     paths = partition.dictionary.take(pa.array(codes[firsts])).to_pylist()
     groups = zip(paths, numbers[firsts].tolist(), edges[:-1], edges[1:], strict=True)
-    return order, [GroupOfRows(*group, Task(at, 0, attempt)) for at, group in enumerate(groups)]
+    return order, [GroupOfRows(*group, task_of(at)) for at, group in enumerate(groups)]
 
 
 def _batches_of(

@@ -23,6 +23,7 @@ from lakebed.engine.base import (
     GROUP,
     KEY_HASH,
     SHARE_SQL,
+    EngineName,
     GroupFunction,
     ItemFunction,
     MapFunction,
@@ -32,6 +33,7 @@ from lakebed.engine.base import (
     changed_input,
     map_groups,
     session_of,
+    stored_fields,
 )
 from lakebed.engine.spark_columns import arrow_column, hash_column
 from lakebed.engine.spark_python import use_this_python
@@ -104,7 +106,7 @@ def join_on(rows: DataFrame, others: DataFrame, condition: str, how: str) -> Dat
 class SparkEngine:
     """An engine that runs the pipeline's operations on a Spark session, with native expressions if Spark has them."""
 
-    name: Literal["local", "spark"] = "spark"
+    name: EngineName = "spark"
     note = ""
     is_distributed = True
 
@@ -257,7 +259,7 @@ class SparkEngine:
         return stored
 
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> DataFrame:
-        fields = _stored_fields(snapshot, slices, columns)
+        fields = stored_fields(snapshot, slices, columns)
         spark_schema = in_spark_types(fields)
         ddl = arrow_to_spark_ddl(spark_schema)
         if not slices:
@@ -510,13 +512,6 @@ def _run_read(
     read = (batch for placed_slice in slices for batch in reader.read_placed(placed_slice, columns, schema))
     spark_schema = in_spark_types(schema)
     yield from carrying(as_spark_takes(normalise_batch(batch, schema), spark_schema) for batch in read)
-
-
-def _stored_fields(source: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Schema:
-    """The types of stored columns: strings for meta columns, for others those of the newest slice."""
-    newest = source.schema_of(max(slices, key=lambda s: (bool(s.log_files), s.instant))) if slices else pa.schema([])
-    fields = {f.name: f.with_nullable(True) for f in newest} | {POSITION: pa.field(POSITION, pa.int64())}
-    return pa.schema([fields.get(c, pa.field(c, pa.string())) for c in columns])
 
 
 # Characters that Hadoop's glob takes for patterns in a path.

@@ -106,8 +106,9 @@ def _named_fields(values: Sequence[Any], kind: pa.DataType) -> pa.DataType:
 
 
 WHAT_IS_DATA = (
-    "a Spark DataFrame, anything with the Arrow stream protocol (pyarrow, polars, pandas, duckdb), a pyarrow Dataset or"
-    " Scanner, a polars LazyFrame, a list of dicts, a dict of columns, or the path of data files"
+    "a DataFrame of Spark or Dask, a Dataset of Ray, anything with the Arrow stream protocol (pyarrow, polars, pandas,"
+    " duckdb), a pyarrow Dataset or Scanner, a polars LazyFrame, a list of dicts, a dict of columns, or the path of"
+    " data files"
 )
 
 

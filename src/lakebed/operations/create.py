@@ -18,7 +18,7 @@ from lakebed.config.option_table import PAYLOADS, payload_class
 from lakebed.config.options import service_settings
 from lakebed.config.settings import IndexSettings, TableSettings
 from lakebed.engine.arrow_data import schema_of_stream
-from lakebed.engine.base import Engine, Rows, session_of
+from lakebed.engine.base import Engine, Rows, cluster_of
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import CUSTOM, kind_of
 from lakebed.index.base import Index
@@ -356,7 +356,7 @@ def explicit_schema(data: Any) -> pa.Schema | None:
     None for other data."""
     if isinstance(data, pa.Schema):
         return data
-    if session_of(data) is not None:  # a DataFrame of Spark Connect claims to have a column of every name
+    if cluster_of(data) is not None:  # a DataFrame of Spark Connect claims to have a column of every name
         return None
     if hasattr(data, "jsonValue") and hasattr(data, "json"):
         from lakebed.schema.spark import spark_json_to_arrow

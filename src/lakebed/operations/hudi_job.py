@@ -26,7 +26,7 @@ from lakebed.config.options import (
 )
 from lakebed.config.settings import ReadSettings
 from lakebed.engine.arrow_data import arrow_rows, is_read_once
-from lakebed.engine.base import Engine, session_of
+from lakebed.engine.base import Engine, cluster_of, session_of
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark import collect_within, max_collected_bytes
 from lakebed.engine.spark_session import has_exact_leaves, is_in_one_process, optimizer_bytes, optimizer_rows
@@ -128,7 +128,7 @@ def run_again(
             continue
         except SourceError as error:
             changed += 1
-            if error.context.get("input") != "changed" or session_of(data) is None or changed > _MAX_CHANGES:
+            if error.context.get("input") != "changed" or cluster_of(data) is None or changed > _MAX_CHANGES:
                 raise
             _log.info("run again (%d of %d): %s", changed, _MAX_CHANGES, error.message)
             continue
@@ -231,8 +231,8 @@ def choose_engine(
     *,
     table_bytes: Callable[[], int] = lambda: 0,
 ) -> Engine:
-    """The engine for data: Spark for DataFrames, conditions and big Arrow data if there is a session, otherwise this
-    process with the options' tasks as threads.
+    """The engine for data: their own cluster for Datasets of Ray and DataFrames of Dask, Spark for its DataFrames, for
+    conditions and big Arrow data if there is a session, otherwise this process with the options' tasks as threads.
 
     A DataFrame that the optimizer knows to have no more than `SparkSettings.local_rows` is written in this process,
     too, if its bytes fit there: it is collected here, and the engine has its rows. None means lakebed's own bound; then
@@ -240,6 +240,8 @@ def choose_engine(
     `LOCAL_TABLE_BYTES`."""
     session, options = session_of(data) or spark, options or Options({})
     tasks = options.write.tasks
+    if not isinstance(data, pa.Table | None) and (engine := engine_of(data)) is not None:
+        return engine
     if session is None:
         return LocalEngine(tasks)
     if session_of(data) is not None:
@@ -250,6 +252,15 @@ def choose_engine(
     elif _has_times(data):
         return LocalEngine(tasks, note="there is no way to Spark for columns of Arrow's time: the data is written here")
     return session_engine(session, options.read)
+
+
+def engine_of(data: Any) -> Engine | None:
+    """The engine of the cluster that has the rows of the data, where that is not Spark's; None for other data."""
+    if cluster_of(data) in (None, "spark"):
+        return None
+    from lakebed.engine.tasks import task_engine
+
+    return task_engine(data)
 
 
 def _has_times(data: Any) -> bool:
@@ -479,7 +490,7 @@ def _default_operation(config: TableConfig) -> str:
 def _repeatable(engine: Engine, df: Any) -> Any:
     """The data in a form that can be read twice: a stream can be read only once, and a DataFrame is evaluated only
     once."""
-    if session_of(df) is None:
+    if cluster_of(df) is None:
         return arrow_rows(df, {})
     return df if engine.is_distributed else engine.rows(df).table
 

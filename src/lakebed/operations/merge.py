@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.arrow_data import arrow_rows
-from lakebed.engine.base import Rows, Task
+from lakebed.engine.base import Rows, Task, cluster_of
 from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column, RowExpression, quote_name
 from lakebed.filters.pairs import Equality, PairExpression, Side
@@ -169,6 +169,14 @@ def _source_rows(context: WriteContext, source: Any) -> tuple[Rows | None, pa.Sc
     if source is None:
         return None, pa.schema([])
     engine = context.engine
+    cluster = cluster_of(source)
+    if cluster is not None and cluster != "spark":
+        raise UnsupportedFeature(
+            f"a merge takes no rows of {cluster.capitalize()}",
+            hint="upsert them, or delete by them; a merge takes a Spark DataFrame, and rows of this process, as those"
+            " of Ray's dataset.to_pandas() or Dask's frame.compute()",
+            context={"feature": "merge"},
+        )
     types = {f.name: f.type for f in context.opened.schema}
     data = arrow_rows(source, {name.lower(): kind for name, kind in types.items()} | types)
     rows = engine.rows(data.table() if isinstance(data, RowSource) else data)  # the rows are read several times
