@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pyarrow as pa
 
 from lakebed.errors import CheckFailed, from_json
+from lakebed.format.column_ranges import from_stream
 from lakebed.format.file_names import parse_log_file
 from lakebed.model import BaseFile, FileSlice, LogWeight, WriteStat
 
@@ -24,7 +25,8 @@ class WriteStatus:
     `log_offset` are its version and where its blocks begin; None for a base file. `log_weight` are the numbers of the
     slice's `LogWeight` with the file, and `oldest_log` is its instant.
 
-    `ranges` is the file's row of `column_ranges.ColumnRanges` as a compressed Arrow stream, None if not requested.
+    `ranges` is the file's row of `column_ranges.ColumnRanges` as a compressed Arrow stream, None if not requested. With
+    `ranged_paths` it has a row for each of these files: one status has the ranges of many.
     `changes` are its `key_changes` as one, empty for none, None if not requested; where they are large the file
     `changes_file` holds them. `changed_keys` counts them. `cdc_stats` are the change logs that were written with the
     file: paths and sizes. `plain_keys` is whether no key in the file can be misread, None if not requested.
@@ -58,6 +60,7 @@ class WriteStatus:
     file_size: int = 0
     millis: int = 0
     ranges: bytes | None = None
+    ranged_paths: Sequence[str] | None = None
     changes: bytes | None = None
     changes_file: str | None = None
     changed_keys: int = 0
@@ -143,6 +146,16 @@ def of_slice(file_slice: FileSlice) -> WriteStatus:
         log_files=[log.name for log in logs] or None,
         file_size=base.size if base is not None else 0,
     )
+
+
+def ranges_by_path(statuses: Iterable[WriteStatus]) -> dict[str, pa.RecordBatch]:
+    """The rows of ranges that the statuses report, by the path of the file."""
+    ranges: dict[str, pa.RecordBatch] = {}
+    for status in statuses:
+        if status.ranges is not None and status.path is not None:
+            rows, paths = from_stream(status.ranges), status.ranged_paths or [status.path]
+            ranges |= {path: rows.slice(at, 1) for at, path in enumerate(paths)}
+    return ranges
 
 
 def to_batch(statuses: list[WriteStatus]) -> pa.RecordBatch:

@@ -32,6 +32,26 @@ COUNTS = ("null_count", "value_count", "total_size", "total_uncompressed")
 _PARTS = ["min", "max", *COUNTS]
 
 
+def are_ordinary(rows: pa.RecordBatch) -> bool:
+    """Whether rows have neither NaN nor a value that is too long for Parquet's statistics: so have all parts of them.
+
+    >>> [are_ordinary(pa.record_batch({"a": [1.0, value]})) for value in (None, float("nan"))]
+    [True, False]
+    """
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        for _, values in leaves(name, column):
+            kind = values.type.value_type if pt.is_dictionary(values.type) else values.type
+            if pt.is_floating(kind):
+                is_ordinary = not holds_nan(values)
+            elif _is_bytes(kind):
+                is_ordinary = _is_short(values) or _longest(_occurring(values)) <= _LONG
+            else:
+                is_ordinary = pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_null(kind)
+            if not is_ordinary:
+                return False
+    return True
+
+
 def has_range(kind: pa.DataType) -> bool:
     """Whether values of the type have an order, so that a column of the type has a smallest and a largest value."""
     return not (pt.is_nested(kind) or pt.is_null(kind) or pt.is_interval(kind) or pt.is_duration(kind))
@@ -117,14 +137,34 @@ class ColumnRanges:
             if any(map(holds_nan, chunks)):
                 self._nan.add(path)
                 self._observed.setdefault(path, []).append([_number_range(values) for values in chunks])
-        elif any((pc.max(pc.binary_length(values)).as_py() or 0) > _LONG for values in chunks):
+        elif any(_longest(values) > _LONG for values in chunks):
             self._observed.setdefault(path, []).append([pc.min_max(values) for values in chunks])
+
+    def stored(self, metadata: Any) -> StoredRanges | None:
+        """The ranges as the footer of the finished file has them; None if it does not have them as they are: those of
+        several row groups, and of rows with a long text or NaN."""
+        if metadata.num_row_groups != 1 or self._observed:
+            return None
+        group, at = metadata.row_group(0), _numbers_by_path(metadata)
+        bounds: list[Any] = []
+        counts: list[int | None] = []
+        for name in self._types:
+            chunk = group.column(at[name])
+            statistics = chunk.statistics
+            has_range = statistics is not None and statistics.has_min_max
+            bounds += (statistics.min_raw, statistics.max_raw) if has_range else (None, None)
+            nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
+            counts += (nulls, chunk.num_values, chunk.total_compressed_size, chunk.total_uncompressed_size)
+        return StoredRanges(self._types, bounds, counts)
 
     def row(self, metadata: Any) -> pa.RecordBatch:
         """One row with a struct for each column: `min` and `max` in the column's type, and the counts (values and
         bytes). The bounds are null for a column of nulls, and if they are unknown: in that case `null_count` is less
         than the number of values, or null."""
-        at = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+        stored = self.stored(metadata)
+        if stored is not None:
+            return rows_of([stored])
+        at = _numbers_by_path(metadata)
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         numbers: list[int | None] = []
         bounds = [self._column(n, [g.column(at[n]) for g in groups], numbers) for n in self._types]
@@ -178,12 +218,40 @@ class ColumnRanges:
         return low, high
 
 
-def as_stream(row: pa.RecordBatch) -> bytes:
-    """A file's row as compressed bytes with their schema; `from_stream` reads them. Most of the bytes are the schema,
-    and a write has one row per file: compressed they take a sixth of the driver's memory."""
+@dataclass(frozen=True, slots=True)
+class StoredRanges:
+    """The ranges of the columns of one file as its footer has them: `bounds` has the least and the greatest value of
+    each column in Parquet's form (None: no value, or an unknown one), `counts` its `COUNTS`."""
+
+    types: Mapping[str, pa.DataType]
+    bounds: Sequence[Any]
+    counts: Sequence[int | None]
+
+
+def rows_of(files: Sequence[StoredRanges]) -> pa.RecordBatch:
+    """A row in the form of `ColumnRanges.row` for each of these files, whose ranges are those of one list of columns.
+    An array is made for all files at once: to make one takes longer than to cut it."""
+    types, width, rows = files[0].types, len(COUNTS), len(files)
+    columns: list[pa.Array] = []
+    for at, kind in enumerate(types.values()):
+        bounds = _typed([file.bounds[2 * at + side] for side in (0, 1) for file in files], kind)
+        counts = pa.array([file.counts[n] for n in range(width * at, width * at + width) for file in files], pa.int64())
+        parts = [bounds.slice(0, rows), bounds.slice(rows), *(counts.slice(n * rows, rows) for n in range(width))]
+        columns.append(pa.StructArray.from_arrays(parts, names=_PARTS))
+    return pa.RecordBatch.from_arrays(columns, names=list(types))
+
+
+def _numbers_by_path(metadata: Any) -> dict[str, int]:
+    schema = metadata.schema
+    return {schema.column(number).path: number for number in range(metadata.num_columns)}
+
+
+def as_stream(rows: pa.RecordBatch) -> bytes:
+    """The rows of files as compressed bytes with their schema; `from_stream` reads them. Of a single row most bytes are
+    the schema: compressed they take a sixth of the driver's memory."""
     sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, _CODEC) as packed, pa.ipc.new_stream(packed, row.schema) as stream:
-        stream.write_batch(row)
+    with pa.CompressedOutputStream(sink, _CODEC) as packed, pa.ipc.new_stream(packed, rows.schema) as stream:
+        stream.write_batch(rows)
     return sink.getvalue().to_pybytes()
 
 
@@ -196,6 +264,10 @@ def _is_short(values: pa.Array) -> bool:
     """Whether the bytes of texts are so few that none of them is too long for Parquet's statistics."""
     stored = values.dictionary if pt.is_dictionary(values.type) else values
     return not pt.is_floating(stored.type) and stored.nbytes <= _LONG
+
+
+def _longest(values: pa.Array) -> int:
+    return pc.max(pc.binary_length(values)).as_py() or 0
 
 
 def _occurring(values: pa.Array) -> pa.Array:
@@ -220,8 +292,8 @@ def _typed(bounds: Iterable[Any], kind: pa.DataType) -> pa.Array:
     """The bounds, given as the footer stores them, in the column's type."""
     raw = list(bounds)
     if pt.is_decimal(kind):
-        unscaled = (v if isinstance(v, int) else int.from_bytes(v, "big", signed=True) for v in raw)
-        return pa.array([Decimal(v).scaleb(-kind.scale, _EXACT) for v in unscaled], kind)
+        unscaled = (int.from_bytes(v, "big", signed=True) if isinstance(v, bytes) else v for v in raw)
+        return pa.array([None if v is None else Decimal(v).scaleb(-kind.scale, _EXACT) for v in unscaled], kind)
     if _is_bytes(kind):
         return pa.array(raw, kind)
     if pt.is_date32(kind) or pt.is_time32(kind):

@@ -25,7 +25,7 @@ from lakebed.schema.layouts import fill_hidden_nulls
 from lakebed.schema.logical_types import file_type, file_values, is_vector
 
 if TYPE_CHECKING:
-    from lakebed.format.column_ranges import ColumnRanges
+    from lakebed.format.column_ranges import ColumnRanges, StoredRanges
     from lakebed.storage.base import Upload
 
 SPARK_VERSION_KEY = "org.apache.spark.version"
@@ -187,6 +187,7 @@ class BaseFileWriter:
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._pending_bytes = 0
+        self._is_ordinary = True
         self._flushed_rows = 0
         self._metadata: list[Any] = []
         self._writer: pq.ParquetWriter | None = None
@@ -195,9 +196,9 @@ class BaseFileWriter:
         self._unmeasured: list[pa.Table] = []
         self._unmeasured_bytes = 0
 
-    def write(self, data: pa.RecordBatch | pa.Table) -> None:
-        """Append rows, with the schema's columns in its order. Raises `pa.ArrowInvalid` for a null in a required
-        column."""
+    def write(self, data: pa.RecordBatch | pa.Table, *, is_ordinary: bool = False) -> None:
+        """Append rows, with the schema's columns in its order. Rows that `is_ordinary` are not searched for NaN and
+        long texts (see `column_ranges.are_ordinary`). Raises `pa.ArrowInvalid` for a null in a required column."""
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
         if not table.num_rows:
             return
@@ -205,6 +206,7 @@ class BaseFileWriter:
         self._pending.append(file_table)
         self._pending_rows += table.num_rows
         self._pending_bytes += size
+        self._is_ordinary &= is_ordinary
         self._unmeasured.append(file_table)
         self._unmeasured_bytes += size
         while self._pending_rows >= self._full_rows:
@@ -278,6 +280,10 @@ class BaseFileWriter:
         """The row of column ranges of the closed file; None if the writer does not compute ranges."""
         return None if self._ranges is None else self._ranges.row(self._metadata[-1])
 
+    def stored_ranges(self) -> StoredRanges | None:
+        """The ranges of columns as the footer of the closed file has them; None if it does not have all of them."""
+        return None if self._ranges is None else self._ranges.stored(self._metadata[-1])
+
     def abort(self) -> None:
         """Stop writing and remove the file."""
         self._sink.is_dead = True
@@ -291,10 +297,11 @@ class BaseFileWriter:
         self._pending_rows = remaining_rows.num_rows
         self._pending_bytes = remaining_rows.nbytes
         self._measured, self._unmeasured, self._unmeasured_bytes = 0.0, list(self._pending), remaining_rows.nbytes
-        if group.num_rows and self._ranges is not None:
+        if group.num_rows and self._ranges is not None and not self._is_ordinary:
             self._ranges.see(group)
         self._put(group)
         self._flushed_rows += group.num_rows
+        self._is_ordinary |= not remaining_rows.num_rows
 
     def _put(self, group: pa.Table) -> None:
         """Encode and write a row group."""
@@ -304,7 +311,7 @@ class BaseFileWriter:
             schema = self._written_names(group.schema)
             self._writer = pq.ParquetWriter(self._buffered, schema, **options)
         if group.num_rows:
-            self._nan.add(group)
+            self._nan.add(*([] if self._is_ordinary else [group]))
             self._writer.write_table(small_dictionaries(group), row_group_size=group.num_rows)
 
     def _finish(self, footer: Mapping[str, str]) -> None:

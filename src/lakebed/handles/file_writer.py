@@ -17,7 +17,7 @@ from lakebed.expressions.plain_keys import PlainKeys
 from lakebed.format.base_file import base_file_footer
 from lakebed.format.base_formats import BaseFileSink
 from lakebed.format.bloom import BloomFilter, all_ones
-from lakebed.format.column_ranges import ColumnRanges, as_stream
+from lakebed.format.column_ranges import ColumnRanges, StoredRanges, as_stream
 from lakebed.format.data_block import LogMode
 from lakebed.format.file_names import base_extension, base_file_name, exact_token
 from lakebed.format.footer_cache import key_ranges
@@ -29,11 +29,12 @@ from lakebed.format.parquet_writer import (
     SORTED_ROW_GROUP_ROWS,
     ParquetSettings,
 )
-from lakebed.format.row_addresses import ADDRESSES_KEY, AddressWriter, fingerprints
+from lakebed.format.row_addresses import ADDRESSES_KEY, AddressWriter, Fingerprints, fingerprints
 from lakebed.format.row_groups.assembled import AssembledFile, NewFile, Traffic
 from lakebed.format.row_groups.stored import StoredGroups
 from lakebed.format.text import dump_properties
 from lakebed.handles.change_log import ChangeLogWriter
+from lakebed.handles.new_rows import NewRows
 from lakebed.merge.meta_columns import FreshMeta, constant
 from lakebed.merge.row_merge import Merged
 from lakebed.metadata_kinds.key_changes import KeyChanges, report_changes
@@ -75,6 +76,11 @@ class FileFormat:
     field_ids: bool = False
     key_column: str | None = None
     base_format: str = "PARQUET"
+
+    @property
+    def has_addresses(self) -> bool:
+        """Whether base files have row addresses."""
+        return self.settings.row_addresses and self.populate_meta and self.is_parquet
 
     @property
     def is_parquet(self) -> bool:
@@ -138,7 +144,8 @@ class FileWriter:
     `_hoodie_file_name`.
 
     With `copies` stored row groups can be put among them. `marker` waits for the file's marker, where the caller has
-    begun to write it.
+    begun to write it. With `keeps_ranges` the ranges of columns are `stored_ranges` after the file was closed, if its
+    footer has all of them, and the status has none: the caller puts them into bytes with those of other files.
     """
 
     storage: Storage
@@ -154,6 +161,8 @@ class FileWriter:
     log: ChangeLogWriter | None = None
     copies: bool = False
     marker: Callable[[], object] | None = None
+    keeps_ranges: bool = False
+    stored_ranges: StoredRanges | None = None
     rows: int = 0
     name: str = ""
     ranges: bytes | None = None
@@ -169,8 +178,7 @@ class FileWriter:
         self.changes = self.format.key_changes()
         self._order = Ascending() if self.format.sort else None
         self.copies = self.copies and self.format.is_parquet
-        has_addresses = self.format.settings.row_addresses and self.format.populate_meta and self.format.is_parquet
-        self._addresses = AddressWriter() if has_addresses else None
+        self._addresses = AddressWriter() if self.format.has_addresses else None
 
     @property
     def path(self) -> str:
@@ -203,13 +211,15 @@ class FileWriter:
             fits = max(1, min(fits - 1, fits * left // size))
         return fits
 
-    def fill(self, batch: pa.RecordBatch, limit: int | None) -> pa.RecordBatch:
-        """Write as many new rows of a batch as fit below `limit` bytes (None: all), and return the remaining rows. If
-        no row was written, the file is full."""
-        fits = batch.num_rows if limit is None else self.room(limit, batch)
+    def fill(self, rows: NewRows, limit: int | None) -> NewRows:
+        """Write as many new rows as fit below `limit` bytes (None: all), and return the remaining rows. If no row was
+        written, the file is full."""
+        count = rows.batch.num_rows
+        fits = count if limit is None else self.room(limit, rows.batch)
         if fits:
-            self.write(batch.slice(0, fits), new_keys=None)
-        return batch.slice(fits)
+            part = rows if fits == count else rows.slice(0, fits)
+            self.write(part.batch, new_keys=None, hashes=part.fingerprints, is_ordinary=part.is_ordinary)
+        return rows.slice(fits)
 
     def open(self) -> None:
         """Write the marker, then open the file: a file without a marker would outlive a failed write."""
@@ -274,9 +284,16 @@ class FileWriter:
         if self.log is not None:
             self.log.merged(merged)
 
-    def write(self, batch: pa.RecordBatch, *, new_keys: pa.Array | None) -> None:
+    def write(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        new_keys: pa.Array | None,
+        hashes: Fingerprints | None = None,
+        is_ordinary: bool = False,
+    ) -> None:
         """Write a batch. `new_keys` are the keys that the file's previous version did not have (None: all keys of the
-        batch)."""
+        batch). `hashes` and `is_ordinary` are what `NewRows` has."""
         if self._writer is None:
             self.open()
         assert self._writer is not None
@@ -291,7 +308,7 @@ class FileWriter:
         if self._texts is not None:
             self._texts.add(batch)
         if self._addresses is not None:
-            self._addresses.add(fingerprints(batch.column(RECORD_KEY)))
+            self._addresses.add(fingerprints(batch.column(RECORD_KEY)) if hashes is None else hashes)
         if new_keys is None and self.changes is not None:
             self.changes.added(batch)
         if new_keys is None and self.log is not None:
@@ -301,7 +318,8 @@ class FileWriter:
             constant(self.name, batch.num_rows) if self.format.populate_meta else pa.nulls(batch.num_rows, pa.string())
         )
         columns = [name if i == at else batch.column(f.name) for i, f in enumerate(self.format.schema)]
-        self._writer.write(pa.RecordBatch.from_arrays(columns, names=self.format.schema.names))
+        rows = pa.RecordBatch.from_arrays(columns, names=self.format.schema.names)
+        self._writer.write(rows, is_ordinary=is_ordinary)
         self.rows += batch.num_rows
 
     def close(self) -> int:
@@ -325,7 +343,8 @@ class FileWriter:
             assert isinstance(self._writer, (AssembledFile, NewFile))
             footer[ADDRESSES_KEY] = self._put_addresses(self._writer, self._addresses)
         size = self._writer.close(footer)
-        range_row = self._writer.range_row()
+        self.stored_ranges = self._writer.stored_ranges() if self.keeps_ranges else None
+        range_row = self._writer.range_row() if self.stored_ranges is None else None
         self.ranges = None if range_row is None else as_stream(range_row)
         self._writer = None
         check_marker(self.storage, self.instant, self.path, self.kind)

@@ -17,7 +17,6 @@ import pyarrow.types as pt
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.format.base_file import read_footer
-from lakebed.format.column_ranges import from_stream
 from lakebed.format.file_names import parse_base_file
 from lakebed.metadata_kinds.base import (
     Comparison,
@@ -89,6 +88,7 @@ from lakebed.slices.schema_history import columns_since
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map, threads_of_files
+from lakebed.write_status import ranges_by_path
 
 S = TypeVar("S", bound=NewFile | BaseFile | LogFile)
 # This many files are read before their ranges are combined.
@@ -129,11 +129,10 @@ class ActionStatistics:
         """The files with their ranges. If the task did not report the ranges of a base file it is read; those of a log
         file are then unknown."""
         action = self._action
-        reported = {s.path: s.ranges for s in action.statuses if s.path is not None}
+        reported = ranges_by_path(action.statuses)
         for partition, stats in action.commit.stats.items():
             for stat in stats:
-                stream = reported.get(stat.path)
-                ranges = from_stream(stream) if stream is not None else None
+                ranges = reported.get(stat.path)
                 if self.kinds and ranges is None:
                     is_base = is_base_file(stat.path)
                     ranges = unknown_ranges(self.kinds)
