@@ -52,8 +52,9 @@ class BaseFileSink(Protocol):
         """The number of rows that are in no row group yet."""
         ...
 
-    def write(self, data: pa.RecordBatch, *, is_ordinary: bool = False) -> None:
-        """Append rows, which are `is_ordinary` if they are known to have neither NaN nor long texts."""
+    def write(self, data: pa.RecordBatch, *, is_ordinary: bool = False, nbytes: int | None = None) -> None:
+        """Append rows, which are `is_ordinary` if they are known to have neither NaN nor long texts, and whose bytes in
+        memory are `nbytes`, if these were counted."""
         ...
 
     def range_row(self) -> pa.RecordBatch | None:

@@ -193,7 +193,7 @@ class LanceFileWriter:
         self._writer: Any = Writer(str(self._local), self._schema, version=_VERSION)
         self._bytes = 0
 
-    def write(self, data: pa.RecordBatch, *, is_ordinary: bool = False) -> None:
+    def write(self, data: pa.RecordBatch, *, is_ordinary: bool = False, nbytes: int | None = None) -> None:
         """Append rows, with the schema's columns in its order. A struct that is null becomes one whose fields are
         null."""
         arrays = [_without_null_structs(cast_column(data.column(f.name), f.type)) for f in self._schema]

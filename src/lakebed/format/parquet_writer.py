@@ -112,7 +112,7 @@ def _codec_named(name: str) -> str:
     return codec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FileColumns:
     """The columns of base files: what follows from their schema alone, computed once for all files that have it.
 
@@ -154,6 +154,51 @@ def columns_of_files(schema: pa.Schema) -> FileColumns:
 _numbered = cached_by_schema(with_field_ids)
 
 
+@cached_by_schema
+def _options_of_columns(
+    schema: pa.Schema,
+    names: tuple[str, ...],
+    settings: ParquetSettings,
+    dictionaries: tuple[str, ...],
+    encodings: tuple[tuple[str, str], ...],
+    codecs: tuple[tuple[str, str], ...],
+) -> Mapping[str, Any]:
+    """Arrow's options for those columns of a file that have these names: what follows from the encodings and codecs of
+    their leaves, which are given by path."""
+    columns = columns_of_files(schema)
+    vectors, paths, with_statistics = columns.vectors, columns.leaves, columns.with_statistics
+    chosen = dictionaries if settings.dictionary_columns is None else settings.dictionary_columns
+    dictionary = [path for path in chosen if path not in vectors]
+    plain = {path: how for path, how in encodings if path not in dictionary}
+    if len(names) < len(columns.schema):
+        paths = dict(leaf_paths(columns.schema.field(name) for name in columns.schema.names if name in names))
+        with_statistics = [path for path in with_statistics if path in paths]
+    # vectors do not compress, and a row of what is not compressed is one read of a known size
+    codec_of = {p: "none" if p in vectors else dict(codecs).get(p, settings.codec) for p in paths}
+    has_level = settings.level is not None
+    levels = {path: settings.level for path, codec in codec_of.items() if has_level and codec in _LEVELLED}
+    options: dict[str, Any] = {
+        "compression": codec_of if codecs or vectors else settings.codec,
+        "compression_level": (levels if codecs or vectors else settings.level) if levels else None,
+        "use_dictionary": dictionary,
+        "column_encoding": plain or None,
+        "write_statistics": list(with_statistics),
+        "data_page_version": "1.0",
+        "data_page_size": settings.page_size,
+        "store_schema": False,
+        "write_page_checksum": True,
+    }
+    if _HAS_PAGE_ROWS:
+        options["max_rows_per_page"] = settings.page_rows
+    return {**options, **(_TIMES_IN_UTC if columns.has_times else {})}
+
+
+@cached_by_schema
+def _with_dictionaries_of(schema: pa.Schema, columns: FileColumns) -> pa.Schema:
+    """The schema of a file whose first rows have this schema."""
+    return with_dictionaries(columns.schema, schema)
+
+
 class BaseFileWriter:
     """A writer that writes one base file batch by batch, one row group in memory at a time.
 
@@ -188,6 +233,7 @@ class BaseFileWriter:
         self._pending_rows = 0
         self._pending_bytes = 0
         self._is_ordinary = True
+        self._group_bytes = 0
         self._flushed_rows = 0
         self._metadata: list[Any] = []
         self._writer: pq.ParquetWriter | None = None
@@ -196,13 +242,16 @@ class BaseFileWriter:
         self._unmeasured: list[pa.Table] = []
         self._unmeasured_bytes = 0
 
-    def write(self, data: pa.RecordBatch | pa.Table, *, is_ordinary: bool = False) -> None:
+    def write(
+        self, data: pa.RecordBatch | pa.Table, *, is_ordinary: bool = False, nbytes: int | None = None
+    ) -> None:
         """Append rows, with the schema's columns in its order. Rows that `is_ordinary` are not searched for NaN and
-        long texts (see `column_ranges.are_ordinary`). Raises `pa.ArrowInvalid` for a null in a required column."""
+        long texts (see `column_ranges.are_ordinary`). `nbytes` are the rows' bytes in memory, if they were counted.
+        Raises `pa.ArrowInvalid` for a null in a required column."""
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
         if not table.num_rows:
             return
-        file_table, size = self._in_file_types(table), table.nbytes
+        file_table, size = self._in_file_types(table), table.nbytes if nbytes is None else nbytes
         self._pending.append(file_table)
         self._pending_rows += table.num_rows
         self._pending_bytes += size
@@ -216,7 +265,7 @@ class BaseFileWriter:
 
     def _rows_of_group(self) -> int:
         """The number of buffered rows for the next row group: all, unless they have the bytes of several."""
-        table, limit = pa.concat_tables(self._pending), self._settings.row_group_bytes
+        table, limit = self._pending_table(), self._settings.row_group_bytes
         rows, size = self._pending_rows, self._pending_bytes
         while rows > 1 and size >= 2 * limit:
             rows = max(1, -(-rows // (size // limit)))
@@ -291,22 +340,30 @@ class BaseFileWriter:
         self._sink.upload.abort()
 
     def _flush(self, rows: int) -> None:
-        table = pa.concat_tables(self._pending) if self._pending else self._schema.empty_table()
-        group, remaining_rows = table.slice(0, rows), table.slice(rows)
-        self._pending = [remaining_rows] if remaining_rows.num_rows else []
-        self._pending_rows = remaining_rows.num_rows
-        self._pending_bytes = remaining_rows.nbytes
-        self._measured, self._unmeasured, self._unmeasured_bytes = 0.0, list(self._pending), remaining_rows.nbytes
+        group, self._group_bytes, remaining = self._pending_table(), self._pending_bytes, None
+        if rows < group.num_rows:
+            group, remaining = group.slice(0, rows), group.slice(rows)
+            self._group_bytes = group.nbytes
+        self._pending = [] if remaining is None else [remaining]
+        self._pending_rows = 0 if remaining is None else remaining.num_rows
+        self._pending_bytes = self._unmeasured_bytes = 0 if remaining is None else remaining.nbytes
+        self._measured, self._unmeasured = 0.0, list(self._pending)
         if group.num_rows and self._ranges is not None and not self._is_ordinary:
             self._ranges.see(group)
         self._put(group)
         self._flushed_rows += group.num_rows
-        self._is_ordinary |= not remaining_rows.num_rows
+        self._is_ordinary |= remaining is None
+
+    def _pending_table(self) -> pa.Table:
+        """The buffered rows."""
+        if len(self._pending) == 1:
+            return self._pending[0]
+        return pa.concat_tables(self._pending) if self._pending else self._schema.empty_table()
 
     def _put(self, group: pa.Table) -> None:
         """Encode and write a row group."""
         if self._writer is None:
-            options: dict[str, Any] = self._writer_options(group)
+            options = self._writer_options(group, nbytes=self._group_bytes)
             self._has_indexes = bool(options["write_page_index"])
             schema = self._written_names(group.schema)
             self._writer = pq.ParquetWriter(self._buffered, schema, **options)
@@ -332,42 +389,23 @@ class BaseFileWriter:
         trust_footer(footer_bytes)
         self._sink.write(before_footer + framed(footer_bytes))
 
-    def _writer_options(self, first_rows: pa.Table, *, is_estimate: bool = False) -> dict[str, Any]:
-        """Arrow's options for a file that begins with these rows; codecs are not chosen for an estimate."""
-        settings = self._settings
+    def _writer_options(
+        self, first_rows: pa.Table, *, is_estimate: bool = False, nbytes: int | None = None
+    ) -> dict[str, Any]:
+        """Arrow's options for a file that begins with these rows, of `nbytes` if they were counted; codecs are not
+        chosen for an estimate."""
+        settings, size = self._settings, first_rows.nbytes if nbytes is None else nbytes
         text_codec = None if is_estimate or settings.text_codec is None else _codec_named(settings.text_codec)
         vectors = self._columns.vectors
         others = [name for name in first_rows.column_names if name not in vectors]
         encodings = choose_encodings(first_rows.select(others), self._encodings, text_codec=text_codec)
-        dictionary = encodings.dictionary if settings.dictionary_columns is None else settings.dictionary_columns
-        dictionary = [path for path in dictionary if path not in vectors]
-        plain = {path: how for path, how in encodings.encoding.items() if path not in dictionary}
-        paths, with_statistics = self._columns.leaves, self._columns.with_statistics
-        if first_rows.num_columns < len(self._schema):
-            known_names = frozenset(first_rows.column_names)
-            paths = dict(leaf_paths(f for f in self._schema if f.name in known_names))
-            with_statistics = [path for path in with_statistics if path in paths]
-        # vectors do not compress, and a row of what is not compressed is one read of a known size
-        codecs = {p: "none" if p in vectors else encodings.codec.get(p, self._codec) for p in paths}
-        has_level = settings.level is not None
-        levels = {path: settings.level for path, codec in codecs.items() if has_level and codec in _LEVELLED}
-        options: dict[str, Any] = {
-            "compression": codecs if encodings.codec or vectors else self._codec,
-            "compression_level": (levels if encodings.codec or vectors else settings.level) if levels else None,
-            "use_dictionary": dictionary,
-            "column_encoding": plain or None,
-            "write_statistics": list(with_statistics),
-            "data_page_version": "1.0",
-            "data_page_size": settings.page_size,
-            "write_batch_size": _page_check_rows(first_rows, settings.page_size),
-            "store_schema": False,
-            "write_page_checksum": True,
-            "write_page_index": _has_several_pages(first_rows, settings),
+        chosen = encodings.dictionary, (*encodings.encoding.items(),), (*encodings.codec.items(),)
+        return {
+            **_options_of_columns(self._schema, tuple(first_rows.column_names), settings, *chosen),
+            "write_batch_size": _page_check_rows(first_rows.num_rows, size, settings.page_size),
+            "write_page_index": _has_several_pages(first_rows, size, settings),
             "metadata_collector": self._metadata,
         }
-        if _HAS_PAGE_ROWS:
-            options["max_rows_per_page"] = settings.page_rows
-        return {**options, **(_TIMES_IN_UTC if self._columns.has_times else {})}
 
     def _encoded_size(self, rows: pa.Table) -> float:
         """An estimate of the bytes that rows take in the file; of many rows only some runs are encoded."""
@@ -390,22 +428,27 @@ class BaseFileWriter:
 
     def _in_file_types(self, table: pa.Table) -> pa.Table:
         if self._written_schema is None:
-            self._written_schema = with_dictionaries(self._schema, table.schema)
+            self._written_schema = _with_dictionaries_of(table.schema, self._columns)
+        is_nested = len(self._columns.leaves) > len(self._schema)
+        if not is_nested and table.schema.equals(self._written_schema, check_metadata=True):
+            return table
         return in_types(table, self._written_schema)
 
 
-def _has_several_pages(rows: pa.Table, settings: ParquetSettings) -> bool:
-    """Whether a column of the row group has pages enough for an offset index: by its rows, or by its bytes if they are
-    wide."""
+def _has_several_pages(rows: pa.Table, nbytes: int, settings: ParquetSettings) -> bool:
+    """Whether a column of the row group, which has `nbytes`, has pages enough for an offset index: by its rows, or by
+    its bytes if they are wide."""
     if -(-rows.num_rows // settings.page_rows) >= INDEXED_PAGES:
         return True
+    if nbytes < INDEXED_PAGES * settings.page_size:
+        return False
     return max([column.nbytes for column in rows.columns], default=0) >= INDEXED_PAGES * settings.page_size
 
 
-def _page_check_rows(rows: pa.Table, page_size: int) -> int:
-    """The number of values after which the writer checks whether a page is full; without such a limit wide rows would
-    make huge pages."""
-    return max(1, min(_WRITE_BATCH, int(page_size * rows.num_rows / max(1, rows.nbytes))))
+def _page_check_rows(rows: int, nbytes: int, page_size: int) -> int:
+    """The number of values after which the writer of so many rows checks whether a page is full; without such a limit
+    wide rows would make huge pages."""
+    return max(1, min(_WRITE_BATCH, int(page_size * rows / max(1, nbytes))))
 
 
 def written_schema(schema: pa.Schema) -> Any:
@@ -497,6 +540,8 @@ def in_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _to_field(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if column.type.equals(field.type) and not pt.is_nested(field.type):
+        return column
     column = file_values(column)
     if column.type.equals(field.type):
         return fill_hidden_nulls(column) if pt.is_nested(field.type) else column

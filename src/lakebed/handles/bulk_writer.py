@@ -13,6 +13,7 @@ from lakebed.engine.base import Task
 from lakebed.errors import LakebedError
 from lakebed.format.column_ranges import StoredRanges, are_ordinary, as_stream, rows_of
 from lakebed.format.file_names import new_file_id
+from lakebed.format.key_order import ends_of_runs
 from lakebed.format.parquet_encodings import ColumnForm, shared_forms
 from lakebed.format.row_addresses import fingerprints
 from lakebed.handles.base import GroupJob
@@ -94,16 +95,23 @@ class _OpenFiles:
                 stop - start < min(_SMALL_ROWS, incoming.rows) for _, start, stop in partitions
             ):
                 self._forms = _forms_of(incoming)
-            format_ = self._job.format
-            batch = format_.fresh_meta(self._job.instant, "", self._task).with_meta(keys, data)
-            hashes = fingerprints(keys) if format_.has_addresses else None
-            new = NewRows(batch, hashes, are_ordinary(batch))
+            new = self._with_meta(keys, data)
+            ends = ends_of_runs(keys, [start for _, start, _ in partitions]) or [None] * len(partitions)
             for at, (partition, start, stop) in enumerate(partitions):
                 if at % MAX_PREPARED == 0:
                     self._prepare(
                         [name for name, _, _ in partitions[at : at + MAX_PREPARED] if name not in self._numbers]
                     )
-                self._write_to(partition, new.slice(start, stop - start))
+                self._write_to(partition, replace(new.slice(start, stop - start), keys=ends[at]))
+
+    def _with_meta(self, keys: pa.Array, data: pa.RecordBatch) -> NewRows:
+        """The rows in the columns of files; they lack the name of their partition path."""
+        format_ = self._job.format
+        batch = format_.fresh_meta(self._job.instant, "", self._task).with_meta(keys, data)
+        fields = [g.with_nullable(f.nullable) for f, g in zip(format_.schema, batch.schema, strict=True)]
+        batch = pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+        hashes = fingerprints(keys) if format_.has_addresses else None
+        return NewRows(batch, hashes, is_ordinary=are_ordinary(batch))
 
     def _prepare(self, partitions: Sequence[str]) -> None:
         """Prepare several new partition paths, and write the markers of their first files together, so that they are
@@ -131,7 +139,8 @@ class _OpenFiles:
                 self._finish(open_partition)
         if self._job.format.populate_meta:
             at, names = rows.batch.schema.get_field_index(PARTITION_PATH), constant(partition, rows.batch.num_rows)
-            rows = replace(rows, batch=rows.batch.set_column(at, PARTITION_PATH, names))
+            field = rows.batch.schema.field(at)
+            rows = replace(rows, batch=rows.batch.set_column(at, field, names))
         self._append(partition, rows)
         if self._held_back > self._measured_at:
             self._close_largest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ from lakebed.format.parquet_writer import (
     SORTED_ROW_GROUP_ROWS,
     ParquetSettings,
 )
-from lakebed.format.row_addresses import ADDRESSES_KEY, AddressWriter, Fingerprints, fingerprints
+from lakebed.format.row_addresses import ADDRESSES_KEY, AddressWriter, fingerprints
 from lakebed.format.row_groups.assembled import AssembledFile, NewFile, Traffic
 from lakebed.format.row_groups.stored import StoredGroups
 from lakebed.format.text import dump_properties
@@ -193,32 +193,33 @@ class FileWriter:
         """An upper bound of `size` that costs nothing."""
         return self._writer.max_bytes if self._writer else 0
 
-    def room(self, limit: int, batch: pa.RecordBatch) -> int:
+    def _room(self, limit: int, batch: pa.RecordBatch, nbytes: int) -> int:
         """The number of rows of a batch to write before checking again whether the file is below `limit` bytes; 0 if
-        the file is full, or nearly full.
+        the file is full, or nearly full. `nbytes` are those of the batch.
 
         Earlier rows show nothing about the size of these. So as many rows are admitted as fit if they do not get
         smaller in the file, or a small part of the limit, by which the file may exceed it.
         """
         left = limit - self.max_bytes
-        if left < batch.nbytes and self.rows:
+        if left < nbytes and self.rows:
             left = limit - self.size
             if left < limit // _AS_GOOD_AS_FULL:
                 return 0
         left = max(left, limit // _PART)
         fits = batch.num_rows
-        while fits > 1 and (size := batch.slice(0, fits).nbytes) > left:
-            fits = max(1, min(fits - 1, fits * left // size))
+        while fits > 1 and nbytes > left:
+            fits = max(1, min(fits - 1, fits * left // nbytes))
+            nbytes = batch.slice(0, fits).nbytes
         return fits
 
     def fill(self, rows: NewRows, limit: int | None) -> NewRows:
         """Write as many new rows as fit below `limit` bytes (None: all), and return the remaining rows. If no row was
         written, the file is full."""
-        count = rows.batch.num_rows
-        fits = count if limit is None else self.room(limit, rows.batch)
+        count, size = rows.batch.num_rows, rows.batch.nbytes
+        fits = count if limit is None else self._room(limit, rows.batch, size)
         if fits:
-            part = rows if fits == count else rows.slice(0, fits)
-            self.write(part.batch, new_keys=None, hashes=part.fingerprints, is_ordinary=part.is_ordinary)
+            part = replace(rows, nbytes=size) if fits == count else rows.slice(0, fits)
+            self.write(part.batch, new_keys=None, known=part)
         return rows.slice(fits)
 
     def open(self) -> None:
@@ -284,42 +285,42 @@ class FileWriter:
         if self.log is not None:
             self.log.merged(merged)
 
-    def write(
-        self,
-        batch: pa.RecordBatch,
-        *,
-        new_keys: pa.Array | None,
-        hashes: Fingerprints | None = None,
-        is_ordinary: bool = False,
-    ) -> None:
+    def write(self, batch: pa.RecordBatch, *, new_keys: pa.Array | None, known: NewRows | None = None) -> None:
         """Write a batch. `new_keys` are the keys that the file's previous version did not have (None: all keys of the
-        batch). `hashes` and `is_ordinary` are what `NewRows` has."""
+        batch). `known` is the batch with what is known of it."""
+        known = known or NewRows(batch)
         if self._writer is None:
             self.open()
         assert self._writer is not None
         if self.format.populate_meta:
             added = batch.column(RECORD_KEY) if new_keys is None else new_keys
-            if len(added):
+            if known.keys is not None:
+                self.keys.add_ends(known.keys)
+            elif len(added):
                 self.keys.add(added)
-                if self.bloom is not None:
-                    self.bloom.add(added)
+            if self.bloom is not None and len(added):
+                self.bloom.add(added)
         if self._order is not None:
             self._order.add(batch.column(RECORD_KEY))
         if self._texts is not None:
             self._texts.add(batch)
         if self._addresses is not None:
+            hashes = known.fingerprints
             self._addresses.add(fingerprints(batch.column(RECORD_KEY)) if hashes is None else hashes)
         if new_keys is None and self.changes is not None:
             self.changes.added(batch)
         if new_keys is None and self.log is not None:
             self.log.added(batch)
-        at = self.format.schema.get_field_index(FILE_NAME)
         name = (
             constant(self.name, batch.num_rows) if self.format.populate_meta else pa.nulls(batch.num_rows, pa.string())
         )
-        columns = [name if i == at else batch.column(f.name) for i, f in enumerate(self.format.schema)]
-        rows = pa.RecordBatch.from_arrays(columns, names=self.format.schema.names)
-        self._writer.write(rows, is_ordinary=is_ordinary)
+        at, names = self.format.schema.get_field_index(FILE_NAME), self.format.schema.names
+        if batch.schema.names == names:
+            rows = batch.set_column(at, batch.schema.field(at).with_type(name.type), name)
+        else:
+            columns = [name if n == FILE_NAME else batch.column(n) for n in names]
+            rows = pa.RecordBatch.from_arrays(columns, names=names)
+        self._writer.write(rows, is_ordinary=known.is_ordinary, nbytes=known.nbytes)
         self.rows += batch.num_rows
 
     def close(self) -> int:
