@@ -242,9 +242,7 @@ class BaseFileWriter:
         self._unmeasured: list[pa.Table] = []
         self._unmeasured_bytes = 0
 
-    def write(
-        self, data: pa.RecordBatch | pa.Table, *, is_ordinary: bool = False, nbytes: int | None = None
-    ) -> None:
+    def write(self, data: pa.RecordBatch | pa.Table, *, is_ordinary: bool = False, nbytes: int | None = None) -> None:
         """Append rows, with the schema's columns in its order. Rows that `is_ordinary` are not searched for NaN and
         long texts (see `column_ranges.are_ordinary`). `nbytes` are the rows' bytes in memory, if they were counted.
         Raises `pa.ArrowInvalid` for a null in a required column."""
@@ -521,9 +519,10 @@ def small_dictionaries(group: pa.Table) -> pa.Table:
     for at, field in enumerate(group.schema):
         if not pt.is_dictionary(field.type):
             continue
-        largest = max([len(c.dictionary) for c in group[at].chunks], default=0)
+        chunks = group[at].chunks
+        largest = max([len(c.dictionary) for c in chunks], default=0)
         if _DICTIONARY_SHARE * largest > group.num_rows:
-            group = group.set_column(at, field, pa.chunked_array([_small_dictionary(c) for c in group[at].chunks]))
+            group = group.set_column(at, field, pa.chunked_array([_small_dictionary(c) for c in chunks]))
     return group.unify_dictionaries()
 
 

@@ -77,7 +77,8 @@ class _OpenFiles:
         self._held_back = 0
         self._measured_at = _OPEN_BYTES
         self._forms: Mapping[str, ColumnForm] | None = None
-        self._marked: set[str] = set()
+        # the file ids of partition paths whose first file has a marker
+        self._marked: dict[str, str] = {}
         # of files in `_done`, by their numbers in it, ranges that are not in a status yet
         self._ranges: dict[int, StoredRanges] = {}
 
@@ -102,7 +103,7 @@ class _OpenFiles:
                     self._prepare(
                         [name for name, _, _ in partitions[at : at + MAX_PREPARED] if name not in self._numbers]
                     )
-                self._write_to(partition, replace(new.slice(start, stop - start), keys=ends[at]))
+                self._write_to(partition, new.slice(start, stop - start, ends[at]))
 
     def _with_meta(self, keys: pa.Array, data: pa.RecordBatch) -> NewRows:
         """The rows in the columns of files; they lack the name of their partition path."""
@@ -120,17 +121,15 @@ class _OpenFiles:
             return
         for partition in partitions:
             self._prepare_path(partition)
-        name = self._job.format.next_file_name
-        names = [name(self._file_id(partition, 0), self._task, self._job.instant) for partition in partitions]
-        write_markers(self._job.storage, self._job.instant, list(zip(partitions, names, strict=True)), "CREATE")
-        self._marked.update(partitions)
+        name, instant = self._job.format.next_file_name, self._job.instant
+        ids = {partition: new_file_id(instant, partition, self._task.partition) for partition in partitions}
+        files = [(partition, name(file_id, self._task, instant)) for partition, file_id in ids.items()]
+        write_markers(self._job.storage, instant, files, "CREATE")
+        self._marked |= ids
 
     def _prepare_path(self, partition: str) -> None:
         self._job.path_check.require(partition)
         write_partition_metadata(self._job.storage, partition, self._job.instant)
-
-    def _file_id(self, partition: str, number: int) -> str:
-        return new_file_id(self._job.instant, partition, self._task.partition, n=number)
 
     def _write_to(self, partition: str, rows: NewRows) -> None:
         """Write the rows of a partition path; they lack its name."""
@@ -169,21 +168,21 @@ class _OpenFiles:
                 self._finish(partition)
 
     def _new(self, partition: str, rows: int) -> FileWriter:
-        is_marked = partition in self._marked
-        if partition not in self._numbers and not is_marked:
-            self._prepare_path(partition)
         n = self._numbers[partition] = self._numbers.get(partition, -1) + 1
+        marked_id = self._marked.get(partition) if n == 0 else None
+        if n == 0 and marked_id is None:
+            self._prepare_path(partition)
         return FileWriter(
             self._job.storage,
             self._job.format,
             self._job.instant,
             partition,
-            self._file_id(partition, n),
+            marked_id or new_file_id(self._job.instant, partition, self._task.partition, n=n),
             self._task,
             "CREATE",
             self._job.format.bloom(),
             encodings=self._forms if rows < _SMALL_ROWS else None,
-            marker=_no_marker if is_marked and n == 0 else None,
+            marker=None if marked_id is None else _no_marker,
             keeps_ranges=True,
         )
 

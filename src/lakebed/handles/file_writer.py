@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from lakebed.expressions.plain_keys import PlainKeys
 from lakebed.format.base_file import base_file_footer
 from lakebed.format.base_formats import BaseFileSink
 from lakebed.format.bloom import BloomFilter, all_ones
+from lakebed.format.bounded_cache import cached_by_schema
 from lakebed.format.column_ranges import ColumnRanges, StoredRanges, as_stream
 from lakebed.format.data_block import LogMode
 from lakebed.format.file_names import base_extension, base_file_name, exact_token
@@ -48,6 +49,7 @@ from lakebed.write_status import WriteStatus
 # asking.
 _AS_GOOD_AS_FULL = 32
 _PART = 20
+_vectors_in_footer = cached_by_schema(vector_columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +220,8 @@ class FileWriter:
         count, size = rows.batch.num_rows, rows.batch.nbytes
         fits = count if limit is None else self._room(limit, rows.batch, size)
         if fits:
-            part = replace(rows, nbytes=size) if fits == count else rows.slice(0, fits)
-            self.write(part.batch, new_keys=None, known=part)
+            part, part_size = (rows, size) if fits == count else (rows.slice(0, fits), None)
+            self.write(part.batch, new_keys=None, known=part, nbytes=part_size)
         return rows.slice(fits)
 
     def open(self) -> None:
@@ -285,9 +287,17 @@ class FileWriter:
         if self.log is not None:
             self.log.merged(merged)
 
-    def write(self, batch: pa.RecordBatch, *, new_keys: pa.Array | None, known: NewRows | None = None) -> None:
+    def write(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        new_keys: pa.Array | None,
+        known: NewRows | None = None,
+        nbytes: int | None = None,
+    ) -> None:
         """Write a batch. `new_keys` are the keys that the file's previous version did not have (None: all keys of the
-        batch). `known` is the batch with what is known of it."""
+        batch). `known` is the batch with what is known of it, and `nbytes` are its bytes in memory, if they were
+        counted."""
         known = known or NewRows(batch)
         if self._writer is None:
             self.open()
@@ -320,7 +330,7 @@ class FileWriter:
         else:
             columns = [name if n == FILE_NAME else batch.column(n) for n in names]
             rows = pa.RecordBatch.from_arrays(columns, names=names)
-        self._writer.write(rows, is_ordinary=known.is_ordinary, nbytes=known.nbytes)
+        self._writer.write(rows, is_ordinary=known.is_ordinary, nbytes=nbytes)
         self.rows += batch.num_rows
 
     def close(self) -> int:
@@ -336,7 +346,7 @@ class FileWriter:
             max_key=high,
             bloom=filled if self.format.populate_meta else None,
         )
-        footer |= vector_columns(self.format.schema)
+        footer |= _vectors_in_footer(self.format.schema)
         if self._order is not None and self._order.holds:
             footer[SORTED_BY] = RECORD_KEY
         footer |= self._texts.footer() if self._texts is not None else {}
