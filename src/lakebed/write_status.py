@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pyarrow as pa
 
 from lakebed.errors import CheckFailed, from_json
-from lakebed.format.column_ranges import from_stream
 from lakebed.format.file_names import parse_log_file
 from lakebed.model import BaseFile, FileSlice, LogWeight, WriteStat
 
@@ -146,16 +145,6 @@ def of_slice(file_slice: FileSlice) -> WriteStatus:
         log_files=[log.name for log in logs] or None,
         file_size=base.size if base is not None else 0,
     )
-
-
-def ranges_by_path(statuses: Iterable[WriteStatus]) -> dict[str, pa.RecordBatch]:
-    """The rows of ranges that the statuses report, by the path of the file."""
-    ranges: dict[str, pa.RecordBatch] = {}
-    for status in statuses:
-        if status.ranges is not None and status.path is not None:
-            rows, paths = from_stream(status.ranges), status.ranged_paths or [status.path]
-            ranges |= {path: rows.slice(at, 1) for at, path in enumerate(paths)}
-    return ranges
 
 
 def to_batch(statuses: list[WriteStatus]) -> pa.RecordBatch:

@@ -336,6 +336,14 @@ class _Column:
         if extremes["min"].is_valid:
             self.bounds += [pa.repeat(extremes["min"], 1), pa.repeat(extremes["max"], 1)]
 
+    def see_range(self, ranges: pa.StructArray) -> None:
+        """Take in the range of other values of the column, as `RowRanges` has it."""
+        low, high, nulls, values, *_ = ranges.flatten()
+        self.nulls += nulls[0].as_py()
+        self.values += values[0].as_py()
+        self.has_nan |= pt.is_floating(self.kind) and pc.is_nan(high)[0].as_py() is True
+        self.bounds += [] if low.null_count else [low, high]
+
     def range(self) -> tuple[pa.Array, pa.Array]:
         """Least and greatest value, each as an array of one; NaN is the greatest, as in Java."""
         low, high = self.bounds if len(self.bounds) == 2 else self._of_several()
@@ -355,28 +363,33 @@ class RowRanges:
     `column_ranges.ColumnRanges` has the ranges of base files."""
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
-        self._columns = {p: _Column(kind, []) for p, kind in ranged_columns(schema, tuple(columns)).items()}
-        known_names = frozenset(schema.names)
-        self._tops = sorted({path if path in known_names else path.split(".")[0] for path in self._columns})
+        self._schema, self._columns = schema, columns
+        self._parts: list[pa.RecordBatch] = []
 
     def see(self, rows: pa.RecordBatch) -> None:
         """Widen the ranges by the values of these rows."""
-        for top in self._tops:
-            for path, values in leaves(top, rows.column(top)):
-                column = self._columns.get(path)
-                if column is not None and len(values):
-                    column.see(values)
+        codes = np.zeros(rows.num_rows, np.int32)
+        self._parts += ranges_by_group(rows, codes, self._schema, self._columns).values()
 
     def row(self) -> pa.RecordBatch:
-        """One row with a struct per column (see `ColumnRanges.row`). The sizes are null, since rows in a log file do
-        not have sizes."""
-        arrays: list[pa.Array] = []
-        columns = self._columns.values()
-        counts = pa.array([n for column in columns for n in (column.nulls, column.values, 0, 0)], pa.int64())
-        for at, column in enumerate(columns):
-            count_arrays = [counts.slice(len(COUNTS) * at + i, 1) for i in range(len(COUNTS))]
-            arrays.append(pa.StructArray.from_arrays([*column.range(), *count_arrays], names=["min", "max", *COUNTS]))
-        return pa.RecordBatch.from_arrays(arrays, names=list(self._columns))
+        """One row with a struct per column (see `ColumnRanges.row`). The sizes are 0, since rows in a log file do not
+        have sizes."""
+        if len(self._parts) == 1:
+            return self._parts[0]
+        columns = {path: _Column(kind, []) for path, kind in ranged_columns(self._schema, tuple(self._columns)).items()}
+        for part in self._parts:
+            for path, column in columns.items():
+                column.see_range(part.column(path))
+        return _row_of(columns)
+
+
+def _row_of(columns: Mapping[str, _Column]) -> pa.RecordBatch:
+    arrays: list[pa.Array] = []
+    counts = pa.array([n for column in columns.values() for n in (column.nulls, column.values, 0, 0)], pa.int64())
+    for at, column in enumerate(columns.values()):
+        count_arrays = [counts.slice(len(COUNTS) * at + i, 1) for i in range(len(COUNTS))]
+        arrays.append(pa.StructArray.from_arrays([*column.range(), *count_arrays], names=_PARTS))
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
 def ranges_by_group(
@@ -411,7 +424,8 @@ def ranges_by_group(
     for path in paths:
         (low, high), nulls = next(results).flatten(), next(results)
         if pt.is_floating(kinds[path]):
-            low, high = _nan_greatest(low, high, next(results))
+            has_nan = next(results)
+            low, high = _nan_greatest(low, high, has_nan) if has_nan.true_count else (low, high)
         structs.append(pa.StructArray.from_arrays([low, high, nulls, total, none, none], names=["min", "max", *COUNTS]))
     every = pa.RecordBatch.from_arrays(structs, names=paths)
     return {group: every.slice(at, 1) for at, group in enumerate(grouped.column(0).to_pylist())}
@@ -425,9 +439,12 @@ def _ranges_one_by_one(
     row_by_group: dict[int, pa.RecordBatch] = {}
     groups, starts = np.unique(codes, return_index=True)
     for group, (start, stop) in zip(groups.tolist(), pairwise([*starts.tolist(), len(codes)]), strict=True):
-        ranges = RowRanges(schema, columns)
-        ranges.see(rows.slice(start, stop - start))
-        row_by_group[group] = ranges.row()
+        of_paths = {path: _Column(kind, []) for path, kind in ranged_columns(schema, tuple(columns)).items()}
+        for top in dict.fromkeys(path if path in schema.names else path.partition(".")[0] for path in of_paths):
+            for path, values in leaves(top, rows.column(top).slice(start, stop - start)):
+                if path in of_paths and len(values):
+                    of_paths[path].see(values)
+        row_by_group[group] = _row_of(of_paths)
     return row_by_group
 
 

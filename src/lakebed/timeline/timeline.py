@@ -245,10 +245,12 @@ class Timeline:
         Savepointed commits are left out, too, since archival may have passed them. If a restore has left only those, it
         is the last of them.
         """
-        writes = [i.time for i in self.commits]
-        writes = [time for time in writes if not time.startswith(INITIAL_INSTANT)] or writes
-        unsaved = [time for time in writes if time not in self.savepoints]
-        return unsaved[0] if unsaved else max(writes, default=None)
+        if not self.commits:
+            return None
+        # builds sort before all others
+        first = next((at for at, i in enumerate(self.commits) if not i.time.startswith(INITIAL_INSTANT)), 0)
+        unsaved = (i.time for i in self.commits[first:] if i.time not in self.savepoints)
+        return next(unsaved, self.commits[-1].time)
 
     def find(self, time: str, action: Action) -> Instant | None:
         """The instant of this requested time that completes in the way that `action` does; None if there is no such
