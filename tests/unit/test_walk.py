@@ -34,15 +34,15 @@ WATCHES = ("telemetry.py", "lineage.py", "sharing.py")
 GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
-    ("mor", "upsert"): (105, 64, 828),
-    ("mor", "get"): (82, 40, 588),
+    ("mor", "upsert"): (105, 64, 825),
+    ("mor", "get"): (82, 38, 588),
     ("mor", "get again"): (63, 28, 382),
-    ("mor", "scan"): (65, 33, 487),
-    ("mor", "scan where"): (79, 46, 620),
-    ("mor", "compact"): (120, 69, 1010),
-    ("cow", "upsert"): (127, 72, 1047),
-    ("cow", "get"): (68, 33, 442),
-    ("cow", "scan"): (50, 26, 324),
+    ("mor", "scan"): (65, 31, 487),
+    ("mor", "scan where"): (79, 44, 620),
+    ("mor", "compact"): (119, 69, 1008),
+    ("cow", "upsert"): (127, 72, 1043),
+    ("cow", "get"): (68, 31, 442),
+    ("cow", "scan"): (50, 24, 324),
 }
 # Parts of the function that they stand in: from Python 3.12 on the interpreter takes them so, too.
 COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")

@@ -151,8 +151,10 @@ class ColumnRanges:
         for name in self._types:
             chunk = group.column(at[name])
             statistics = chunk.statistics
-            has_range = statistics is not None and statistics.has_min_max
-            bounds += (statistics.min_raw, statistics.max_raw) if has_range else (None, None)
+            if statistics is not None and statistics.has_min_max:
+                bounds += (statistics.min_raw, statistics.max_raw)
+            else:
+                bounds += (None, None)
             nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
             counts += (nulls, chunk.num_values, chunk.total_compressed_size, chunk.total_uncompressed_size)
         return StoredRanges(self._types, bounds, counts)

@@ -247,10 +247,12 @@ class Timeline:
         """
         if not self.commits:
             return None
-        # builds sort before all others
-        first = next((at for at, i in enumerate(self.commits) if not i.time.startswith(INITIAL_INSTANT)), 0)
-        unsaved = (i.time for i in self.commits[first:] if i.time not in self.savepoints)
-        return next(unsaved, self.commits[-1].time)
+        last = self.commits[-1].time  # builds sort before all others
+        for instant in self.commits:
+            is_left_out = instant.time.startswith(INITIAL_INSTANT) and not last.startswith(INITIAL_INSTANT)
+            if not is_left_out and instant.time not in self.savepoints:
+                return instant.time
+        return last
 
     def find(self, time: str, action: Action) -> Instant | None:
         """The instant of this requested time that completes in the way that `action` does; None if there is no such
