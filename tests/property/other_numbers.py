@@ -360,7 +360,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "read.moments": "_MIN_DIGITS",
         "format.sources": "MAX_REMEMBERED_FILE",
         "handles.bulk_writer": "MAX_PREPARED _TOGETHER",
-        "merge.meta_columns": "FEW_ROWS",
+        "merge.meta_columns": "MAX_CUT_ROWS",
         "operations.pipeline": "MAX_LOCKED_BYTES MAX_LOCKED_GROUPS",
         "policies.compaction": "LIGHT_LOG_BYTES",
         "text_index.lists": "ROWS_IN_BLOCK KEYS_IN_BLOCK ENTRIES_IN_BLOCK _MAX_COUNT",

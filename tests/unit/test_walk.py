@@ -39,7 +39,7 @@ BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
     ("mor", "get again"): (63, 28, 382),
     ("mor", "scan"): (65, 31, 487),
     ("mor", "scan where"): (79, 44, 620),
-    ("mor", "compact"): (119, 69, 1008),
+    ("mor", "compact"): (119, 69, 1010),
     ("cow", "upsert"): (127, 72, 1043),
     ("cow", "get"): (68, 31, 442),
     ("cow", "scan"): (50, 24, 324),

@@ -238,7 +238,7 @@ def rows_of(files: Sequence[StoredRanges]) -> pa.RecordBatch:
     for at, kind in enumerate(types.values()):
         bounds = _typed([file.bounds[2 * at + side] for side in (0, 1) for file in files], kind)
         counts = pa.array([file.counts[n] for n in range(width * at, width * at + width) for file in files], pa.int64())
-        parts = [bounds.slice(0, rows), bounds.slice(rows), *(counts.slice(n * rows, rows) for n in range(width))]
+        parts = [bounds.slice(0, rows), bounds.slice(rows), *[counts.slice(n * rows, rows) for n in range(width)]]
         columns.append(pa.StructArray.from_arrays(parts, names=_PARTS))
     return pa.RecordBatch.from_arrays(columns, names=list(types))
 

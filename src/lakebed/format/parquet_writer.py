@@ -167,8 +167,8 @@ def _options_of_columns(
     their leaves, which are given by path."""
     columns = columns_of_files(schema)
     vectors, paths, with_statistics = columns.vectors, columns.leaves, columns.with_statistics
-    chosen = dictionaries if settings.dictionary_columns is None else settings.dictionary_columns
-    dictionary = [path for path in chosen if path not in vectors]
+    with_dictionary = dictionaries if settings.dictionary_columns is None else settings.dictionary_columns
+    dictionary = [path for path in with_dictionary if path not in vectors]
     plain = {path: how for path, how in encodings if path not in dictionary}
     if len(names) < len(columns.schema):
         paths = dict(leaf_paths(columns.schema.field(name) for name in columns.schema.names if name in names))
@@ -397,9 +397,9 @@ class BaseFileWriter:
         vectors = self._columns.vectors
         others = [name for name in first_rows.column_names if name not in vectors]
         encodings = choose_encodings(first_rows.select(others), self._encodings, text_codec=text_codec)
-        chosen = encodings.dictionary, (*encodings.encoding.items(),), (*encodings.codec.items(),)
+        forms = encodings.dictionary, (*encodings.encoding.items(),), (*encodings.codec.items(),)
         return {
-            **_options_of_columns(self._schema, tuple(first_rows.column_names), settings, *chosen),
+            **_options_of_columns(self._schema, tuple(first_rows.column_names), settings, *forms),
             "write_batch_size": _page_check_rows(first_rows.num_rows, size, settings.page_size),
             "write_page_index": _has_several_pages(first_rows, size, settings),
             "metadata_collector": self._metadata,

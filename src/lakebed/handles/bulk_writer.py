@@ -85,6 +85,7 @@ class _OpenFiles:
     def write(self, rows: pa.RecordBatch) -> None:
         """Write rows to the files of their partition paths."""
         self._received += rows.num_rows
+        format_ = self._job.format
         paths = rows.column(PARTITION_PATH)
         checked = self._job.intake.checked(iter([rows]), self._task)
         incoming = self._job.intake.split(pa.Table.from_batches(checked))
@@ -96,7 +97,11 @@ class _OpenFiles:
                 stop - start < min(_SMALL_ROWS, incoming.rows) for _, start, stop in partitions
             ):
                 self._forms = _forms_of(incoming)
-            new = self._with_meta(keys, data)
+            batch = format_.fresh_meta(self._job.instant, "", self._task).with_meta(keys, data)
+            fields = [g.with_nullable(f.nullable) for f, g in zip(format_.schema, batch.schema, strict=True)]
+            batch = pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+            hashes = fingerprints(keys) if format_.has_addresses else None
+            new = NewRows(batch, hashes, is_ordinary=are_ordinary(batch))
             ends = ends_of_runs(keys, [start for _, start, _ in partitions]) or [None] * len(partitions)
             for at, (partition, start, stop) in enumerate(partitions):
                 if at % MAX_PREPARED == 0:
@@ -104,15 +109,6 @@ class _OpenFiles:
                         [name for name, _, _ in partitions[at : at + MAX_PREPARED] if name not in self._numbers]
                     )
                 self._write_to(partition, new.slice(start, stop - start, ends[at]))
-
-    def _with_meta(self, keys: pa.Array, data: pa.RecordBatch) -> NewRows:
-        """The rows in the columns of files; they lack the name of their partition path."""
-        format_ = self._job.format
-        batch = format_.fresh_meta(self._job.instant, "", self._task).with_meta(keys, data)
-        fields = [g.with_nullable(f.nullable) for f, g in zip(format_.schema, batch.schema, strict=True)]
-        batch = pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
-        hashes = fingerprints(keys) if format_.has_addresses else None
-        return NewRows(batch, hashes, is_ordinary=are_ordinary(batch))
 
     def _prepare(self, partitions: Sequence[str]) -> None:
         """Prepare several new partition paths, and write the markers of their first files together, so that they are

@@ -221,7 +221,7 @@ class FileWriter:
         fits = count if limit is None else self._room(limit, rows.batch, size)
         if fits:
             part, part_size = (rows, size) if fits == count else (rows.slice(0, fits), None)
-            self.write(part.batch, new_keys=None, known=part, nbytes=part_size)
+            self.write(part.batch, new_keys=None, new_rows=part, nbytes=part_size)
         return rows.slice(fits)
 
     def open(self) -> None:
@@ -292,20 +292,20 @@ class FileWriter:
         batch: pa.RecordBatch,
         *,
         new_keys: pa.Array | None,
-        known: NewRows | None = None,
+        new_rows: NewRows | None = None,
         nbytes: int | None = None,
     ) -> None:
         """Write a batch. `new_keys` are the keys that the file's previous version did not have (None: all keys of the
-        batch). `known` is the batch with what is known of it, and `nbytes` are its bytes in memory, if they were
+        batch). `new_rows` is the batch with what was found of it, and `nbytes` are its bytes in memory, if they were
         counted."""
-        known = known or NewRows(batch)
+        new_rows = new_rows or NewRows(batch)
         if self._writer is None:
             self.open()
         assert self._writer is not None
         if self.format.populate_meta:
             added = batch.column(RECORD_KEY) if new_keys is None else new_keys
-            if known.keys is not None:
-                self.keys.add_ends(known.keys)
+            if new_rows.keys is not None:
+                self.keys.add_ends(new_rows.keys)
             elif len(added):
                 self.keys.add(added)
             if self.bloom is not None and len(added):
@@ -315,7 +315,7 @@ class FileWriter:
         if self._texts is not None:
             self._texts.add(batch)
         if self._addresses is not None:
-            hashes = known.fingerprints
+            hashes = new_rows.fingerprints
             self._addresses.add(fingerprints(batch.column(RECORD_KEY)) if hashes is None else hashes)
         if new_keys is None and self.changes is not None:
             self.changes.added(batch)
@@ -330,7 +330,7 @@ class FileWriter:
         else:
             columns = [name if n == FILE_NAME else batch.column(n) for n in names]
             rows = pa.RecordBatch.from_arrays(columns, names=names)
-        self._writer.write(rows, is_ordinary=known.is_ordinary, nbytes=nbytes)
+        self._writer.write(rows, is_ordinary=new_rows.is_ordinary, nbytes=nbytes)
         self.rows += batch.num_rows
 
     def close(self) -> int:

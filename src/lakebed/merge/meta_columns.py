@@ -25,13 +25,13 @@ from lakebed.model import (
 
 _SEPARATOR = pa.scalar("_", pa.string())
 # The codes of columns that have one value in few rows: to make them takes longer than to cut them.
-FEW_ROWS = 1 << 12
-_ZEROS = pa.array(np.zeros(FEW_ROWS, np.int32))
+MAX_CUT_ROWS = 1 << 12
+_ZEROS = pa.array(np.zeros(MAX_CUT_ROWS, np.int32))
 
 
 def constant(value: str, rows: int) -> pa.DictionaryArray:
     """A column with one value in every row, without a string per row."""
-    codes = _ZEROS.slice(0, rows) if rows <= FEW_ROWS else pa.array(np.zeros(rows, np.int32))
+    codes = _ZEROS.slice(0, rows) if rows <= MAX_CUT_ROWS else pa.array(np.zeros(rows, np.int32))
     return pa.DictionaryArray.from_arrays(codes, pa.array([value], pa.string()))
 
 

@@ -5,7 +5,7 @@ path.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, TypeVar
 
@@ -89,7 +89,6 @@ from lakebed.slices.schema_history import columns_since
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map, threads_of_files
-from lakebed.write_status import WriteStatus
 
 S = TypeVar("S", bound=NewFile | BaseFile | LogFile)
 # This many files are read before their ranges are combined.
@@ -130,7 +129,11 @@ class ActionStatistics:
         """The files with their ranges. If the task did not report the ranges of a base file it is read; those of a log
         file are then unknown."""
         action = self._action
-        reported = _ranges_by_path(action.statuses)
+        reported: dict[str, pa.RecordBatch] = {}
+        for status in action.statuses:
+            if status.ranges is not None and status.path is not None:
+                rows, paths = from_stream(status.ranges), status.ranged_paths or [status.path]
+                reported |= {path: rows.slice(at, 1) for at, path in enumerate(paths)}
         for partition, stats in action.commit.stats.items():
             for stat in stats:
                 ranges = reported.get(stat.path)
@@ -140,16 +143,6 @@ class ActionStatistics:
                     if is_base:
                         ranges = ranges_of_file(action.snapshot.storage, stat.path, stat.file_size, self.kinds)
                 yield NewFile(partition, stat.path.rpartition("/")[2], stat.file_size, ranges)
-
-
-def _ranges_by_path(statuses: Iterable[WriteStatus]) -> dict[str, pa.RecordBatch]:
-    """The rows of ranges that the statuses report, by the path of the file."""
-    ranges: dict[str, pa.RecordBatch] = {}
-    for status in statuses:
-        if status.ranges is not None and status.path is not None:
-            rows, paths = from_stream(status.ranges), status.ranged_paths or [status.path]
-            ranges |= {path: rows.slice(at, 1) for at, path in enumerate(paths)}
-    return ranges
 
 
 class FirstStatistics:

@@ -34,10 +34,10 @@ _LISTS = frozenset(
         pa.large_list_view(_NULL),
     )
 )
-_WHOLE = (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64)
+_INTEGERS = (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64)
 # The classes of NumPy by the ids of types.
 _CLASSES: Mapping[int, Any] = {
-    make().id: make().to_pandas_dtype() for make in (*_WHOLE, pa.float16, pa.float32, pa.float64)
+    make().id: make().to_pandas_dtype() for make in (*_INTEGERS, pa.float16, pa.float32, pa.float64)
 }
 
 
