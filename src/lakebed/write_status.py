@@ -24,7 +24,8 @@ class WriteStatus:
     `log_offset` are its version and where its blocks begin; None for a base file. `log_weight` are the numbers of the
     slice's `LogWeight` with the file, and `oldest_log` is its instant.
 
-    `ranges` is the file's row of `column_ranges.ColumnRanges` as a compressed Arrow stream, None if not requested.
+    `ranges` is the file's row of `column_ranges.ColumnRanges` as a compressed Arrow stream, None if not requested. With
+    `ranged_paths` it has a row for each of these files: one status has the ranges of many.
     `changes` are its `key_changes` as one, empty for none, None if not requested; where they are large the file
     `changes_file` holds them. `changed_keys` counts them. `cdc_stats` are the change logs that were written with the
     file: paths and sizes. `plain_keys` is whether no key in the file can be misread, None if not requested.
@@ -58,6 +59,7 @@ class WriteStatus:
     file_size: int = 0
     millis: int = 0
     ranges: bytes | None = None
+    ranged_paths: Sequence[str] | None = None
     changes: bytes | None = None
     changes_file: str | None = None
     changed_keys: int = 0

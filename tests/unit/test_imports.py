@@ -103,6 +103,7 @@ _NOT_FOR_READS = (
     *("engine.spark", "engine.local", "read.scan", "read.incremental", "filters.predicates", "catalog.base"),
     *("operations.hudi_job", "operations.create", "operations.pipeline", "operations.merge", "inputs.files"),
     *("metadata_kinds.record_index", "metadata_kinds.column_stats", "format.parquet_writer", "slices.logs"),
+    *("format.column_ranges", "timeline.bodies.plans"),
 )
 
 

@@ -34,15 +34,15 @@ WATCHES = ("telemetry.py", "lineage.py", "sharing.py")
 GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
-    ("mor", "upsert"): (105, 64, 824),
-    ("mor", "get"): (82, 40, 585),
+    ("mor", "upsert"): (105, 64, 820),
+    ("mor", "get"): (82, 38, 585),
     ("mor", "get again"): (63, 28, 381),
-    ("mor", "scan"): (65, 33, 484),
-    ("mor", "scan where"): (79, 46, 617),
-    ("mor", "compact"): (120, 69, 1000),
-    ("cow", "upsert"): (127, 72, 1041),
-    ("cow", "get"): (68, 33, 439),
-    ("cow", "scan"): (50, 26, 321),
+    ("mor", "scan"): (65, 31, 484),
+    ("mor", "scan where"): (79, 44, 616),
+    ("mor", "compact"): (119, 69, 997),
+    ("cow", "upsert"): (127, 72, 1034),
+    ("cow", "get"): (68, 31, 439),
+    ("cow", "scan"): (50, 24, 321),
 }
 # Parts of the function that they stand in: from Python 3.12 on the interpreter takes them so, too.
 COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")

@@ -82,7 +82,7 @@ def _outermost(frame: FrameType | None) -> FrameType | None:
     outermost = None
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
-        if name.partition(".")[0] in _OWN and not name.startswith(_BELOW):
+        if name.startswith(_OWN) and name.partition(".")[0] in _OWN and not name.startswith(_BELOW):
             outermost = frame
         frame = frame.f_back
     return outermost

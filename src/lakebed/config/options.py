@@ -288,8 +288,8 @@ def with_table_settings(
     more = {**{k: v for k, v in (defaults or {}).items() if k not in job_options.explicit}, **stored}
     if not more:
         return job_options
-    write = _resolved(tuple({**more, **job_options.explicit}.items())).write
-    return replace(job_options, write=replace(write, extra_metadata=job_options.write.extra_metadata))
+    write, extra = _resolved(tuple({**more, **job_options.explicit}.items())).write, job_options.write.extra_metadata
+    return replace(job_options, write=write if write.extra_metadata == extra else replace(write, extra_metadata=extra))
 
 
 def service_settings(explicit: Mapping[str, str], properties: Mapping[str, str]) -> Options:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from lakebed.format.base_file import Footer
+    from lakebed.format.column_ranges import StoredRanges
     from lakebed.storage.base import Storage
 
 Rows = npt.NDArray[np.int64]
@@ -51,12 +52,17 @@ class BaseFileSink(Protocol):
         """The number of rows that are in no row group yet."""
         ...
 
-    def write(self, data: pa.RecordBatch) -> None:
-        """Append rows."""
+    def write(self, data: pa.RecordBatch, *, is_ordinary: bool = False, nbytes: int | None = None) -> None:
+        """Append rows, which are `is_ordinary` if they are known to have neither NaN nor long texts, and whose bytes in
+        memory are `nbytes`, if these were counted."""
         ...
 
     def range_row(self) -> pa.RecordBatch | None:
         """The ranges of columns of the closed file; None if they are not computed."""
+        ...
+
+    def stored_ranges(self) -> StoredRanges | None:
+        """The ranges of columns as the footer of the closed file has them; None if it does not have all of them."""
         ...
 
     def close(self, footer: Mapping[str, str]) -> int:

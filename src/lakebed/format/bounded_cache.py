@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
 import pyarrow as pa
 
@@ -114,15 +114,23 @@ def cached_by_schema(make: Callable[Concatenate[pa.Schema, P], V]) -> Callable[C
     True
     """
     cache = BoundedCache[CacheEntry[V]](_SCHEMAS_BYTES)
+    # the last schema is asked for again and again, and to serialise it takes longer than all else here
+    last: tuple[pa.Schema | None, Any, V | None] = (None, None, None)
 
     @wraps(make)
     def cached(schema: pa.Schema, *args: P.args, **kwargs: P.kwargs) -> V:
+        nonlocal last
+        last_schema, last_arguments, content = last
+        arguments = (args, kwargs)
+        if schema is last_schema and arguments == last_arguments:
+            return cast(V, content)
         # equality of schemas in Arrow leaves metadata out
         key = (schema.serialize().to_pybytes(), args, *kwargs.items())
         entry = cache.get(key)
         if entry is None:
             entry = CacheEntry(make(schema, *args, **kwargs), _BYTES_A_BYTE * len(key[0]))
             cache.put(key, entry)
+        last = schema, arguments, entry.content
         return entry.content
 
     return cached

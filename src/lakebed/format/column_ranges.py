@@ -32,6 +32,26 @@ COUNTS = ("null_count", "value_count", "total_size", "total_uncompressed")
 _PARTS = ["min", "max", *COUNTS]
 
 
+def are_ordinary(rows: pa.RecordBatch) -> bool:
+    """Whether rows have neither NaN nor a value that is too long for Parquet's statistics: so have all parts of them.
+
+    >>> [are_ordinary(pa.record_batch({"a": [1.0, value]})) for value in (None, float("nan"))]
+    [True, False]
+    """
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        for _, values in leaves(name, column):
+            kind = values.type.value_type if pt.is_dictionary(values.type) else values.type
+            if pt.is_floating(kind):
+                is_ordinary = not holds_nan(values)
+            elif _is_bytes(kind):
+                is_ordinary = _is_short(values) or _longest(_occurring(values)) <= _LONG
+            else:
+                is_ordinary = pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_null(kind)
+            if not is_ordinary:
+                return False
+    return True
+
+
 def has_range(kind: pa.DataType) -> bool:
     """Whether values of the type have an order, so that a column of the type has a smallest and a largest value."""
     return not (pt.is_nested(kind) or pt.is_null(kind) or pt.is_interval(kind) or pt.is_duration(kind))
@@ -117,14 +137,36 @@ class ColumnRanges:
             if any(map(holds_nan, chunks)):
                 self._nan.add(path)
                 self._observed.setdefault(path, []).append([_number_range(values) for values in chunks])
-        elif any((pc.max(pc.binary_length(values)).as_py() or 0) > _LONG for values in chunks):
+        elif any(_longest(values) > _LONG for values in chunks):
             self._observed.setdefault(path, []).append([pc.min_max(values) for values in chunks])
+
+    def stored(self, metadata: Any) -> StoredRanges | None:
+        """The ranges as the footer of the finished file has them; None if it does not have them as they are: those of
+        several row groups, and of rows with a long text or NaN."""
+        if metadata.num_row_groups != 1 or self._observed:
+            return None
+        group, at = metadata.row_group(0), _numbers_by_path(metadata)
+        bounds: list[Any] = []
+        counts: list[int | None] = []
+        for name in self._types:
+            chunk = group.column(at[name])
+            statistics = chunk.statistics
+            if statistics is not None and statistics.has_min_max:
+                bounds += (statistics.min_raw, statistics.max_raw)
+            else:
+                bounds += (None, None)
+            nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
+            counts += (nulls, chunk.num_values, chunk.total_compressed_size, chunk.total_uncompressed_size)
+        return StoredRanges(self._types, bounds, counts)
 
     def row(self, metadata: Any) -> pa.RecordBatch:
         """One row with a struct for each column: `min` and `max` in the column's type, and the counts (values and
         bytes). The bounds are null for a column of nulls, and if they are unknown: in that case `null_count` is less
         than the number of values, or null."""
-        at = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+        stored = self.stored(metadata)
+        if stored is not None:
+            return rows_of([stored])
+        at = _numbers_by_path(metadata)
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         numbers: list[int | None] = []
         bounds = [self._column(n, [g.column(at[n]) for g in groups], numbers) for n in self._types]
@@ -178,12 +220,40 @@ class ColumnRanges:
         return low, high
 
 
-def as_stream(row: pa.RecordBatch) -> bytes:
-    """A file's row as compressed bytes with their schema; `from_stream` reads them. Most of the bytes are the schema,
-    and a write has one row per file: compressed they take a sixth of the driver's memory."""
+@dataclass(frozen=True, slots=True)
+class StoredRanges:
+    """The ranges of the columns of one file as its footer has them: `bounds` has the least and the greatest value of
+    each column in Parquet's form (None: no value, or an unknown one), `counts` its `COUNTS`."""
+
+    types: Mapping[str, pa.DataType]
+    bounds: Sequence[Any]
+    counts: Sequence[int | None]
+
+
+def rows_of(files: Sequence[StoredRanges]) -> pa.RecordBatch:
+    """A row in the form of `ColumnRanges.row` for each of these files, whose ranges are those of one list of columns.
+    An array is made for all files at once: to make one takes longer than to cut it."""
+    types, width, rows = files[0].types, len(COUNTS), len(files)
+    columns: list[pa.Array] = []
+    for at, kind in enumerate(types.values()):
+        bounds = _typed([file.bounds[2 * at + side] for side in (0, 1) for file in files], kind)
+        counts = pa.array([file.counts[n] for n in range(width * at, width * at + width) for file in files], pa.int64())
+        parts = [bounds.slice(0, rows), bounds.slice(rows), *[counts.slice(n * rows, rows) for n in range(width)]]
+        columns.append(pa.StructArray.from_arrays(parts, names=_PARTS))
+    return pa.RecordBatch.from_arrays(columns, names=list(types))
+
+
+def _numbers_by_path(metadata: Any) -> dict[str, int]:
+    schema = metadata.schema
+    return {schema.column(number).path: number for number in range(metadata.num_columns)}
+
+
+def as_stream(rows: pa.RecordBatch) -> bytes:
+    """The rows of files as compressed bytes with their schema; `from_stream` reads them. Of a single row most bytes are
+    the schema: compressed they take a sixth of the driver's memory."""
     sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, _CODEC) as packed, pa.ipc.new_stream(packed, row.schema) as stream:
-        stream.write_batch(row)
+    with pa.CompressedOutputStream(sink, _CODEC) as packed, pa.ipc.new_stream(packed, rows.schema) as stream:
+        stream.write_batch(rows)
     return sink.getvalue().to_pybytes()
 
 
@@ -196,6 +266,10 @@ def _is_short(values: pa.Array) -> bool:
     """Whether the bytes of texts are so few that none of them is too long for Parquet's statistics."""
     stored = values.dictionary if pt.is_dictionary(values.type) else values
     return not pt.is_floating(stored.type) and stored.nbytes <= _LONG
+
+
+def _longest(values: pa.Array) -> int:
+    return pc.max(pc.binary_length(values)).as_py() or 0
 
 
 def _occurring(values: pa.Array) -> pa.Array:
@@ -220,8 +294,8 @@ def _typed(bounds: Iterable[Any], kind: pa.DataType) -> pa.Array:
     """The bounds, given as the footer stores them, in the column's type."""
     raw = list(bounds)
     if pt.is_decimal(kind):
-        unscaled = (v if isinstance(v, int) else int.from_bytes(v, "big", signed=True) for v in raw)
-        return pa.array([Decimal(v).scaleb(-kind.scale, _EXACT) for v in unscaled], kind)
+        unscaled = (int.from_bytes(v, "big", signed=True) if isinstance(v, bytes) else v for v in raw)
+        return pa.array([None if v is None else Decimal(v).scaleb(-kind.scale, _EXACT) for v in unscaled], kind)
     if _is_bytes(kind):
         return pa.array(raw, kind)
     if pt.is_date32(kind) or pt.is_time32(kind):
@@ -264,6 +338,14 @@ class _Column:
         if extremes["min"].is_valid:
             self.bounds += [pa.repeat(extremes["min"], 1), pa.repeat(extremes["max"], 1)]
 
+    def see_range(self, ranges: pa.StructArray) -> None:
+        """Take in the range of other values of the column, as `RowRanges` has it."""
+        low, high, nulls, values, *_ = ranges.flatten()
+        self.nulls += nulls[0].as_py()
+        self.values += values[0].as_py()
+        self.has_nan |= pt.is_floating(self.kind) and pc.is_nan(high)[0].as_py() is True
+        self.bounds += [] if low.null_count else [low, high]
+
     def range(self) -> tuple[pa.Array, pa.Array]:
         """Least and greatest value, each as an array of one; NaN is the greatest, as in Java."""
         low, high = self.bounds if len(self.bounds) == 2 else self._of_several()
@@ -283,28 +365,33 @@ class RowRanges:
     `column_ranges.ColumnRanges` has the ranges of base files."""
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
-        self._columns = {p: _Column(kind, []) for p, kind in ranged_columns(schema, tuple(columns)).items()}
-        known_names = frozenset(schema.names)
-        self._tops = sorted({path if path in known_names else path.split(".")[0] for path in self._columns})
+        self._schema, self._columns = schema, columns
+        self._parts: list[pa.RecordBatch] = []
 
     def see(self, rows: pa.RecordBatch) -> None:
         """Widen the ranges by the values of these rows."""
-        for top in self._tops:
-            for path, values in leaves(top, rows.column(top)):
-                column = self._columns.get(path)
-                if column is not None and len(values):
-                    column.see(values)
+        codes = np.zeros(rows.num_rows, np.int32)
+        self._parts += ranges_by_group(rows, codes, self._schema, self._columns).values()
 
     def row(self) -> pa.RecordBatch:
-        """One row with a struct per column (see `ColumnRanges.row`). The sizes are null, since rows in a log file do
-        not have sizes."""
-        arrays: list[pa.Array] = []
-        columns = self._columns.values()
-        counts = pa.array([n for column in columns for n in (column.nulls, column.values, 0, 0)], pa.int64())
-        for at, column in enumerate(columns):
-            count_arrays = [counts.slice(len(COUNTS) * at + i, 1) for i in range(len(COUNTS))]
-            arrays.append(pa.StructArray.from_arrays([*column.range(), *count_arrays], names=["min", "max", *COUNTS]))
-        return pa.RecordBatch.from_arrays(arrays, names=list(self._columns))
+        """One row with a struct per column (see `ColumnRanges.row`). The sizes are 0, since rows in a log file do not
+        have sizes."""
+        if len(self._parts) == 1:
+            return self._parts[0]
+        columns = {path: _Column(kind, []) for path, kind in ranged_columns(self._schema, tuple(self._columns)).items()}
+        for part in self._parts:
+            for path, column in columns.items():
+                column.see_range(part.column(path))
+        return _row_of(columns)
+
+
+def _row_of(columns: Mapping[str, _Column]) -> pa.RecordBatch:
+    arrays: list[pa.Array] = []
+    counts = pa.array([n for column in columns.values() for n in (column.nulls, column.values, 0, 0)], pa.int64())
+    for at, column in enumerate(columns.values()):
+        count_arrays = [counts.slice(len(COUNTS) * at + i, 1) for i in range(len(COUNTS))]
+        arrays.append(pa.StructArray.from_arrays([*column.range(), *count_arrays], names=_PARTS))
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
 def ranges_by_group(
@@ -339,7 +426,8 @@ def ranges_by_group(
     for path in paths:
         (low, high), nulls = next(results).flatten(), next(results)
         if pt.is_floating(kinds[path]):
-            low, high = _nan_greatest(low, high, next(results))
+            has_nan = next(results)
+            low, high = _nan_greatest(low, high, has_nan) if has_nan.true_count else (low, high)
         structs.append(pa.StructArray.from_arrays([low, high, nulls, total, none, none], names=["min", "max", *COUNTS]))
     every = pa.RecordBatch.from_arrays(structs, names=paths)
     return {group: every.slice(at, 1) for at, group in enumerate(grouped.column(0).to_pylist())}
@@ -353,9 +441,12 @@ def _ranges_one_by_one(
     row_by_group: dict[int, pa.RecordBatch] = {}
     groups, starts = np.unique(codes, return_index=True)
     for group, (start, stop) in zip(groups.tolist(), pairwise([*starts.tolist(), len(codes)]), strict=True):
-        ranges = RowRanges(schema, columns)
-        ranges.see(rows.slice(start, stop - start))
-        row_by_group[group] = ranges.row()
+        of_paths = {path: _Column(kind, []) for path, kind in ranged_columns(schema, tuple(columns)).items()}
+        for top in dict.fromkeys(path if path in schema.names else path.partition(".")[0] for path in of_paths):
+            for path, values in leaves(top, rows.column(top).slice(start, stop - start)):
+                if path in of_paths and len(values):
+                    of_paths[path].see(values)
+        row_by_group[group] = _row_of(of_paths)
     return row_by_group
 
 

@@ -17,6 +17,9 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 UInt32s = npt.NDArray[np.uint32]
 
+# The ids of plain texts and bytes, and of those with offsets of 64 bits.
+_WIDE = frozenset({pa.large_string().id, pa.large_binary().id})
+_PLAIN = frozenset({pa.string().id, pa.binary().id, *_WIDE})
 _CHUNK = 1 << 16
 _INVERSE_OF_31 = pow(31, -1, 1 << 32)
 _INT_MASK = 0x7FFFFFFF
@@ -30,23 +33,20 @@ def plain_strings(strings: Any) -> pa.Array:
         if isinstance(strings, pa.ChunkedArray):
             strings = pa.concat_arrays(strings.chunks)
     kind = strings.type
+    if kind.id in _PLAIN:
+        return strings
     if pa.types.is_dictionary(kind):
         return plain_strings(strings.dictionary_decode())
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return strings
-    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        return strings
     return strings.cast(pa.large_string())
 
 
 def value_buffer(strings: pa.Array) -> tuple[npt.NDArray[np.uint8], Int64s]:
     """The bytes of a plain string column and its len + 1 offsets into them (64 bit), without a copy of the bytes."""
-    wide = pa.types.is_large_string(strings.type) or pa.types.is_large_binary(strings.type)
     _, offsets, data = strings.buffers()
-    kind = np.int64 if wide else np.int32
-    if offsets is None or len(strings) == 0:
-        return np.empty(0, np.uint8), np.zeros(len(strings) + 1, np.int64)
-    at = np.frombuffer(offsets, kind)[strings.offset : strings.offset + len(strings) + 1].astype(np.int64)
+    kind, count = np.int64 if strings.type.id in _WIDE else np.int32, len(strings)
+    if offsets is None or count == 0:
+        return np.empty(0, np.uint8), np.zeros(count + 1, np.int64)
+    at = np.frombuffer(offsets, kind)[strings.offset : strings.offset + count + 1].astype(np.int64)
     return (np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)), at
 
 

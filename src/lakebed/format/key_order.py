@@ -5,7 +5,7 @@ keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any, Final
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.hashes import plain_strings, value_buffer
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, grouped_rows
 
 Int64s = npt.NDArray[np.int64]
 # First bytes of UTF-8 characters from U+E000 on. UTF-16 puts those beyond the basic plane before the others of them.
@@ -43,7 +43,11 @@ class KeyRange:
         self._high = high
 
     def add(self, keys: pa.Array) -> None:
-        for key in _extremes(keys):
+        self.add_ends(_extremes(keys))
+
+    def add_ends(self, keys: Iterable[str]) -> None:
+        """Add keys of which others lie between."""
+        for key in keys:
             if self._low is None or _java_order(key) < _java_order(self._low):
                 self._low = key
             if self._high is None or _java_order(key) > _java_order(self._high):
@@ -68,6 +72,23 @@ class KeyRange:
         if self._low is None or self._high is None:
             return False
         return _java_order(self._low) <= _java_order(high) and _java_order(low) <= _java_order(self._high)
+
+
+def ends_of_runs(keys: pa.Array, starts: Sequence[int]) -> list[tuple[str, str]] | None:
+    """The smallest and the greatest key of each of several consecutive runs, which begin at `starts`, and the first of
+    them at 0. None if the order of bytes is not that of Java strings for these keys.
+
+    >>> ends_of_runs(pa.array(["b", "a", "c"]), [0, 2])
+    [('a', 'b'), ('c', 'c')]
+    """
+    data, offsets = value_buffer(keys)
+    used = data[offsets[0] : offsets[-1]]
+    if used.size and used.max() >= _BEYOND_BASIC_PLANE:
+        return None
+    numbers = np.repeat(np.arange(len(starts)), np.diff([*starts, len(keys)]))
+    runs = grouped_rows(pa.table({"run": numbers, "key": keys}), ["run"], [("key", "min_max")])
+    low, high = runs.column("key_min_max").combine_chunks().flatten()
+    return list(zip(low.to_pylist(), high.to_pylist(), strict=True))
 
 
 def _extremes(keys: pa.Array) -> list[str]:

@@ -193,7 +193,7 @@ class LanceFileWriter:
         self._writer: Any = Writer(str(self._local), self._schema, version=_VERSION)
         self._bytes = 0
 
-    def write(self, data: pa.RecordBatch) -> None:
+    def write(self, data: pa.RecordBatch, *, is_ordinary: bool = False, nbytes: int | None = None) -> None:
         """Append rows, with the schema's columns in its order. A struct that is null becomes one whose fields are
         null."""
         arrays = [_without_null_structs(cast_column(data.column(f.name), f.type)) for f in self._schema]
@@ -216,6 +216,9 @@ class LanceFileWriter:
     def bytes_written(self) -> int:
         """The size of the file so far, without footer."""
         return self._bytes
+
+    def stored_ranges(self) -> None:
+        """No ranges: the footer has none."""
 
     def range_row(self) -> None:
         """Always None: the metadata table has no statistics of columns of Lance files."""

@@ -242,7 +242,9 @@ def leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     kind = array.type
-    if pt.is_struct(kind):
+    if not pt.is_nested(kind):
+        yield path, array
+    elif pt.is_struct(kind):
         for child, values in zip(kind, array.flatten(), strict=True):
             yield from leaves(f"{path}.{child.name}", values)
     elif pt.is_map(kind):

@@ -25,7 +25,7 @@ from lakebed.schema.layouts import fill_hidden_nulls
 from lakebed.schema.logical_types import file_type, file_values, is_vector
 
 if TYPE_CHECKING:
-    from lakebed.format.column_ranges import ColumnRanges
+    from lakebed.format.column_ranges import ColumnRanges, StoredRanges
     from lakebed.storage.base import Upload
 
 SPARK_VERSION_KEY = "org.apache.spark.version"
@@ -112,7 +112,7 @@ def _codec_named(name: str) -> str:
     return codec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FileColumns:
     """The columns of base files: what follows from their schema alone, computed once for all files that have it.
 
@@ -154,6 +154,51 @@ def columns_of_files(schema: pa.Schema) -> FileColumns:
 _numbered = cached_by_schema(with_field_ids)
 
 
+@cached_by_schema
+def _options_of_columns(
+    schema: pa.Schema,
+    names: tuple[str, ...],
+    settings: ParquetSettings,
+    dictionaries: tuple[str, ...],
+    encodings: tuple[tuple[str, str], ...],
+    codecs: tuple[tuple[str, str], ...],
+) -> Mapping[str, Any]:
+    """Arrow's options for those columns of a file that have these names: what follows from the encodings and codecs of
+    their leaves, which are given by path."""
+    columns = columns_of_files(schema)
+    vectors, paths, with_statistics = columns.vectors, columns.leaves, columns.with_statistics
+    with_dictionary = dictionaries if settings.dictionary_columns is None else settings.dictionary_columns
+    dictionary = [path for path in with_dictionary if path not in vectors]
+    plain = {path: how for path, how in encodings if path not in dictionary}
+    if len(names) < len(columns.schema):
+        paths = dict(leaf_paths(columns.schema.field(name) for name in columns.schema.names if name in names))
+        with_statistics = [path for path in with_statistics if path in paths]
+    # vectors do not compress, and a row of what is not compressed is one read of a known size
+    codec_of = {p: "none" if p in vectors else dict(codecs).get(p, settings.codec) for p in paths}
+    has_level = settings.level is not None
+    levels = {path: settings.level for path, codec in codec_of.items() if has_level and codec in _LEVELLED}
+    options: dict[str, Any] = {
+        "compression": codec_of if codecs or vectors else settings.codec,
+        "compression_level": (levels if codecs or vectors else settings.level) if levels else None,
+        "use_dictionary": dictionary,
+        "column_encoding": plain or None,
+        "write_statistics": list(with_statistics),
+        "data_page_version": "1.0",
+        "data_page_size": settings.page_size,
+        "store_schema": False,
+        "write_page_checksum": True,
+    }
+    if _HAS_PAGE_ROWS:
+        options["max_rows_per_page"] = settings.page_rows
+    return {**options, **(_TIMES_IN_UTC if columns.has_times else {})}
+
+
+@cached_by_schema
+def _with_dictionaries_of(schema: pa.Schema, columns: FileColumns) -> pa.Schema:
+    """The schema of a file whose first rows have this schema."""
+    return with_dictionaries(columns.schema, schema)
+
+
 class BaseFileWriter:
     """A writer that writes one base file batch by batch, one row group in memory at a time.
 
@@ -187,6 +232,8 @@ class BaseFileWriter:
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._pending_bytes = 0
+        self._is_ordinary = True
+        self._group_bytes = 0
         self._flushed_rows = 0
         self._metadata: list[Any] = []
         self._writer: pq.ParquetWriter | None = None
@@ -195,18 +242,18 @@ class BaseFileWriter:
         self._unmeasured: list[pa.Table] = []
         self._unmeasured_bytes = 0
 
-    def write(self, data: pa.RecordBatch | pa.Table) -> None:
-        """Append rows, with the schema's columns in its order. Raises `pa.ArrowInvalid` for a null in a required
-        column."""
+    def write(self, data: pa.RecordBatch | pa.Table, *, is_ordinary: bool = False, nbytes: int | None = None) -> None:
+        """Append rows, with the schema's columns in its order. Rows that `is_ordinary` are not searched for NaN and
+        long texts (see `column_ranges.are_ordinary`). `nbytes` are the rows' bytes in memory, if they were counted.
+        Raises `pa.ArrowInvalid` for a null in a required column."""
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
         if not table.num_rows:
             return
-        if self._written_schema is None:
-            self._written_schema = with_dictionaries(self._schema, table.schema)
-        file_table, size = in_types(table, self._written_schema), table.nbytes
+        file_table, size = self._in_file_types(table), table.nbytes if nbytes is None else nbytes
         self._pending.append(file_table)
         self._pending_rows += table.num_rows
         self._pending_bytes += size
+        self._is_ordinary &= is_ordinary
         self._unmeasured.append(file_table)
         self._unmeasured_bytes += size
         while self._pending_rows >= self._full_rows:
@@ -216,7 +263,7 @@ class BaseFileWriter:
 
     def _rows_of_group(self) -> int:
         """The number of buffered rows for the next row group: all, unless they have the bytes of several."""
-        table, limit = pa.concat_tables(self._pending), self._settings.row_group_bytes
+        table, limit = self._pending_table(), self._settings.row_group_bytes
         rows, size = self._pending_rows, self._pending_bytes
         while rows > 1 and size >= 2 * limit:
             rows = max(1, -(-rows // (size // limit)))
@@ -280,6 +327,10 @@ class BaseFileWriter:
         """The row of column ranges of the closed file; None if the writer does not compute ranges."""
         return None if self._ranges is None else self._ranges.row(self._metadata[-1])
 
+    def stored_ranges(self) -> StoredRanges | None:
+        """The ranges of columns as the footer of the closed file has them; None if it does not have all of them."""
+        return None if self._ranges is None else self._ranges.stored(self._metadata[-1])
+
     def abort(self) -> None:
         """Stop writing and remove the file."""
         self._sink.is_dead = True
@@ -287,26 +338,35 @@ class BaseFileWriter:
         self._sink.upload.abort()
 
     def _flush(self, rows: int) -> None:
-        table = pa.concat_tables(self._pending) if self._pending else self._schema.empty_table()
-        group, remaining_rows = table.slice(0, rows), table.slice(rows)
-        self._pending = [remaining_rows] if remaining_rows.num_rows else []
-        self._pending_rows = remaining_rows.num_rows
-        self._pending_bytes = remaining_rows.nbytes
-        self._measured, self._unmeasured, self._unmeasured_bytes = 0.0, list(self._pending), remaining_rows.nbytes
-        if group.num_rows and self._ranges is not None:
+        group, self._group_bytes, remaining = self._pending_table(), self._pending_bytes, None
+        if rows < group.num_rows:
+            group, remaining = group.slice(0, rows), group.slice(rows)
+            self._group_bytes = group.nbytes
+        self._pending = [] if remaining is None else [remaining]
+        self._pending_rows = 0 if remaining is None else remaining.num_rows
+        self._pending_bytes = self._unmeasured_bytes = 0 if remaining is None else remaining.nbytes
+        self._measured, self._unmeasured = 0.0, list(self._pending)
+        if group.num_rows and self._ranges is not None and not self._is_ordinary:
             self._ranges.see(group)
         self._put(group)
         self._flushed_rows += group.num_rows
+        self._is_ordinary |= remaining is None
+
+    def _pending_table(self) -> pa.Table:
+        """The buffered rows."""
+        if len(self._pending) == 1:
+            return self._pending[0]
+        return pa.concat_tables(self._pending) if self._pending else self._schema.empty_table()
 
     def _put(self, group: pa.Table) -> None:
         """Encode and write a row group."""
         if self._writer is None:
-            options: dict[str, Any] = self._writer_options(group)
+            options = self._writer_options(group, nbytes=self._group_bytes)
             self._has_indexes = bool(options["write_page_index"])
             schema = self._written_names(group.schema)
             self._writer = pq.ParquetWriter(self._buffered, schema, **options)
         if group.num_rows:
-            self._nan.add(group)
+            self._nan.add(*([] if self._is_ordinary else [group]))
             self._writer.write_table(small_dictionaries(group), row_group_size=group.num_rows)
 
     def _finish(self, footer: Mapping[str, str]) -> None:
@@ -327,44 +387,24 @@ class BaseFileWriter:
         trust_footer(footer_bytes)
         self._sink.write(before_footer + framed(footer_bytes))
 
-    def _writer_options(self, first_rows: pa.Table, *, is_estimate: bool = False) -> dict[str, Any]:
-        """Arrow's options for a file that begins with these rows; codecs are not chosen for an estimate."""
-        settings = self._settings
+    def _writer_options(
+        self, first_rows: pa.Table, *, is_estimate: bool = False, nbytes: int | None = None
+    ) -> dict[str, Any]:
+        """Arrow's options for a file that begins with these rows, of `nbytes` if they were counted; codecs are not
+        chosen for an estimate."""
+        settings, size = self._settings, first_rows.nbytes if nbytes is None else nbytes
         text_codec = None if is_estimate or settings.text_codec is None else _codec_named(settings.text_codec)
         vectors = self._columns.vectors
         others = [name for name in first_rows.column_names if name not in vectors]
         encodings = choose_encodings(first_rows.select(others), self._encodings, text_codec=text_codec)
-        dictionary = encodings.dictionary if settings.dictionary_columns is None else settings.dictionary_columns
-        dictionary = [path for path in dictionary if path not in vectors]
-        plain = {path: how for path, how in encodings.encoding.items() if path not in dictionary}
-        paths, with_statistics = self._columns.leaves, self._columns.with_statistics
-        if first_rows.num_columns < len(self._schema):
-            known_names = frozenset(first_rows.column_names)
-            paths = dict(leaf_paths(f for f in self._schema if f.name in known_names))
-            with_statistics = [path for path in with_statistics if path in paths]
-        # vectors do not compress, and a row of what is not compressed is one read of a known size
-        codecs = {p: "none" if p in vectors else encodings.codec.get(p, self._codec) for p in paths}
-        has_level = settings.level is not None
-        levels = {path: settings.level for path, codec in codecs.items() if has_level and codec in _LEVELLED}
-        # the writer checks whether a page is full after so many values: wide rows would make huge pages
-        rows_of_a_page = settings.page_size * first_rows.num_rows // max(1, first_rows.nbytes)
-        options: dict[str, Any] = {
-            "compression": codecs if encodings.codec or vectors else self._codec,
-            "compression_level": (levels if encodings.codec or vectors else settings.level) if levels else None,
-            "use_dictionary": dictionary,
-            "column_encoding": plain or None,
-            "write_statistics": list(with_statistics),
-            "data_page_version": "1.0",
-            "data_page_size": settings.page_size,
-            "write_batch_size": max(1, min(_WRITE_BATCH, rows_of_a_page)),
-            "store_schema": False,
-            "write_page_checksum": True,
-            "write_page_index": _has_several_pages(first_rows, settings),
+        forms = encodings.dictionary, (*encodings.encoding.items(),), (*encodings.codec.items(),)
+        return {
+            **_options_of_columns(self._schema, tuple(first_rows.column_names), settings, *forms),
+            # the writer checks whether a page is full after so many values: wide rows would make huge pages
+            "write_batch_size": max(1, min(_WRITE_BATCH, settings.page_size * first_rows.num_rows // max(1, size))),
+            "write_page_index": _has_several_pages(first_rows, size, settings),
             "metadata_collector": self._metadata,
         }
-        if _HAS_PAGE_ROWS:
-            options["max_rows_per_page"] = settings.page_rows
-        return {**options, **(_TIMES_IN_UTC if self._columns.has_times else {})}
 
     def _encoded_size(self, rows: pa.Table) -> float:
         """An estimate of the bytes that rows take in the file; of many rows only some runs are encoded."""
@@ -385,12 +425,22 @@ class BaseFileWriter:
         """The schema of the file's columns, with the ids of its paths if the settings request them."""
         return _numbered(schema) if self._settings.field_ids else schema
 
+    def _in_file_types(self, table: pa.Table) -> pa.Table:
+        if self._written_schema is None:
+            self._written_schema = _with_dictionaries_of(table.schema, self._columns)
+        is_nested = len(self._columns.leaves) > len(self._schema)
+        if not is_nested and table.schema.equals(self._written_schema, check_metadata=True):
+            return table
+        return in_types(table, self._written_schema)
 
-def _has_several_pages(rows: pa.Table, settings: ParquetSettings) -> bool:
-    """Whether a column of the row group has pages enough for an offset index: by its rows, or by its bytes if they are
-    wide."""
+
+def _has_several_pages(rows: pa.Table, nbytes: int, settings: ParquetSettings) -> bool:
+    """Whether a column of the row group, which has `nbytes`, has pages enough for an offset index: by its rows, or by
+    its bytes if they are wide."""
     if -(-rows.num_rows // settings.page_rows) >= INDEXED_PAGES:
         return True
+    if nbytes < INDEXED_PAGES * settings.page_size:
+        return False
     return max([column.nbytes for column in rows.columns], default=0) >= INDEXED_PAGES * settings.page_size
 
 
@@ -464,9 +514,10 @@ def small_dictionaries(group: pa.Table) -> pa.Table:
     for at, field in enumerate(group.schema):
         if not pt.is_dictionary(field.type):
             continue
-        largest = max([len(c.dictionary) for c in group[at].chunks], default=0)
+        chunks = group[at].chunks
+        largest = max([len(c.dictionary) for c in chunks], default=0)
         if _DICTIONARY_SHARE * largest > group.num_rows:
-            group = group.set_column(at, field, pa.chunked_array([_small_dictionary(c) for c in group[at].chunks]))
+            group = group.set_column(at, field, pa.chunked_array([_small_dictionary(c) for c in chunks]))
     return group.unify_dictionaries()
 
 
@@ -483,6 +534,8 @@ def in_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _to_field(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if column.type.equals(field.type) and not pt.is_nested(field.type):
+        return column
     column = file_values(column)
     if column.type.equals(field.type):
         return fill_hidden_nulls(column) if pt.is_nested(field.type) else column

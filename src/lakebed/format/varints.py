@@ -11,6 +11,8 @@ def varint(number: int) -> bytes:
     >>> varint(300).hex()
     'ac02'
     """
+    if number <= 0x7F:
+        return bytes((number,))
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

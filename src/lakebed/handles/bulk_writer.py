@@ -11,11 +11,15 @@ import pyarrow as pa
 from lakebed.concurrency.markers import write_markers
 from lakebed.engine.base import Task
 from lakebed.errors import LakebedError
+from lakebed.format.column_ranges import StoredRanges, are_ordinary, as_stream, rows_of
 from lakebed.format.file_names import new_file_id
+from lakebed.format.key_order import ends_of_runs
 from lakebed.format.parquet_encodings import ColumnForm, shared_forms
+from lakebed.format.row_addresses import fingerprints
 from lakebed.handles.base import GroupJob
 from lakebed.handles.file_writer import FileWriter, write_partition_metadata
 from lakebed.handles.group_writer import accounted
+from lakebed.handles.new_rows import NewRows
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.meta_columns import constant
 from lakebed.model import META_COLUMNS, PARTITION_PATH, RECORD_KEY
@@ -31,6 +35,8 @@ _MEASURED_BYTES = _OPEN_BYTES // 16
 _SMALL_ROWS = 4096
 # New partition paths that are prepared together.
 MAX_PREPARED = 64
+# Files whose ranges of columns are put into bytes together.
+_TOGETHER = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +77,38 @@ class _OpenFiles:
         self._held_back = 0
         self._measured_at = _OPEN_BYTES
         self._forms: Mapping[str, ColumnForm] | None = None
-        self._marked: set[str] = set()
+        # the file ids of partition paths whose first file has a marker
+        self._marked: dict[str, str] = {}
+        # of files in `_done`, by their numbers in it, ranges that are not in a status yet
+        self._ranges: dict[int, StoredRanges] = {}
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Write rows to the files of their partition paths."""
         self._received += rows.num_rows
+        format_ = self._job.format
         paths = rows.column(PARTITION_PATH)
         checked = self._job.intake.checked(iter([rows]), self._task)
         incoming = self._job.intake.split(pa.Table.from_batches(checked))
         self._combined += incoming.combined
         if incoming.row_numbers is not None:
             paths = paths.take(pa.array(incoming.row_numbers))
-        parts = list(by_partition(paths, incoming))
-        for at, (partition, part) in enumerate(parts):
-            if at % MAX_PREPARED == 0:
-                self._prepare([name for name, _ in parts[at : at + MAX_PREPARED] if name not in self._numbers])
-            if self._forms is None and part.rows < min(_SMALL_ROWS, incoming.rows):
+        for partitions, keys, data in by_partition(paths, incoming):
+            if self._forms is None and any(
+                stop - start < min(_SMALL_ROWS, incoming.rows) for _, start, stop in partitions
+            ):
                 self._forms = _forms_of(incoming)
-            self._write_to(partition, part)
+            batch = format_.fresh_meta(self._job.instant, "", self._task).with_meta(keys, data)
+            fields = [g.with_nullable(f.nullable) for f, g in zip(format_.schema, batch.schema, strict=True)]
+            batch = pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+            hashes = fingerprints(keys) if format_.has_addresses else None
+            new = NewRows(batch, hashes, is_ordinary=are_ordinary(batch))
+            ends = ends_of_runs(keys, [start for _, start, _ in partitions]) or [None] * len(partitions)
+            for at, (partition, start, stop) in enumerate(partitions):
+                if at % MAX_PREPARED == 0:
+                    self._prepare(
+                        [name for name, _, _ in partitions[at : at + MAX_PREPARED] if name not in self._numbers]
+                    )
+                self._write_to(partition, new.slice(start, stop - start, ends[at]))
 
     def _prepare(self, partitions: Sequence[str]) -> None:
         """Prepare several new partition paths, and write the markers of their first files together, so that they are
@@ -97,25 +117,26 @@ class _OpenFiles:
             return
         for partition in partitions:
             self._prepare_path(partition)
-        name = self._job.format.next_file_name
-        names = [name(self._file_id(partition, 0), self._task, self._job.instant) for partition in partitions]
-        write_markers(self._job.storage, self._job.instant, list(zip(partitions, names, strict=True)), "CREATE")
-        self._marked.update(partitions)
+        name, instant = self._job.format.next_file_name, self._job.instant
+        ids = {partition: new_file_id(instant, partition, self._task.partition) for partition in partitions}
+        files = [(partition, name(file_id, self._task, instant)) for partition, file_id in ids.items()]
+        write_markers(self._job.storage, instant, files, "CREATE")
+        self._marked |= ids
 
     def _prepare_path(self, partition: str) -> None:
         self._job.path_check.require(partition)
         write_partition_metadata(self._job.storage, partition, self._job.instant)
 
-    def _file_id(self, partition: str, number: int) -> str:
-        return new_file_id(self._job.instant, partition, self._task.partition, n=number)
-
-    def _write_to(self, partition: str, incoming: Incoming) -> None:
+    def _write_to(self, partition: str, rows: NewRows) -> None:
+        """Write the rows of a partition path; they lack its name."""
         if not self._keep_open:
             for open_partition in [p for p in self._open if p != partition]:
                 self._finish(open_partition)
-        fresh = self._job.format.fresh_meta(self._job.instant, partition, self._task)
-        for keys, data in incoming.alive_batches():
-            self._append(partition, fresh.with_meta(keys, data))
+        if self._job.format.populate_meta:
+            at, names = rows.batch.schema.get_field_index(PARTITION_PATH), constant(partition, rows.batch.num_rows)
+            field = rows.batch.schema.field(at)
+            rows = replace(rows, batch=rows.batch.set_column(at, field, names))
+        self._append(partition, rows)
         if self._held_back > self._measured_at:
             self._close_largest()
 
@@ -131,43 +152,59 @@ class _OpenFiles:
         self._held_back = sum(writer.max_bytes for writer in self._open.values())
         self._measured_at = max(_OPEN_BYTES, self._held_back + _MEASURED_BYTES)
 
-    def _append(self, partition: str, coming: pa.RecordBatch) -> None:
+    def _append(self, partition: str, coming: NewRows) -> None:
         """Write rows, going on to a further file group whenever the file is full."""
-        while coming.num_rows:
-            writer = self._open.get(partition) or self._new(partition, coming.num_rows)
+        while before := coming.batch.num_rows:
+            writer = self._open.get(partition) or self._new(partition, before)
             self._open[partition] = writer
-            before, size = coming.num_rows, writer.max_bytes
+            size = writer.max_bytes
             coming = writer.fill(coming, self._job.max_file_size)
             self._held_back += writer.max_bytes - size
-            if coming.num_rows == before:
+            if coming.batch.num_rows == before:
                 self._finish(partition)
 
     def _new(self, partition: str, rows: int) -> FileWriter:
-        is_marked = partition in self._marked
-        if partition not in self._numbers and not is_marked:
-            self._prepare_path(partition)
         n = self._numbers[partition] = self._numbers.get(partition, -1) + 1
+        marked_id = self._marked.get(partition) if n == 0 else None
+        if n == 0 and marked_id is None:
+            self._prepare_path(partition)
         return FileWriter(
             self._job.storage,
             self._job.format,
             self._job.instant,
             partition,
-            self._file_id(partition, n),
+            marked_id or new_file_id(self._job.instant, partition, self._task.partition, n=n),
             self._task,
             "CREATE",
             self._job.format.bloom(),
             encodings=self._forms if rows < _SMALL_ROWS else None,
-            marker=_no_marker if is_marked and n == 0 else None,
+            marker=None if marked_id is None else _no_marker,
+            keeps_ranges=True,
         )
 
     def _finish(self, partition: str) -> None:
         writer = self._open.pop(partition)
         self._held_back -= writer.max_bytes
-        self._done.append(replace(writer.finish(writer.rows), rows_in=writer.rows))
+        status = replace(writer.finish(writer.rows), rows_in=writer.rows)
+        if writer.stored_ranges is not None:
+            self._ranges[len(self._done)] = writer.stored_ranges
+        self._done.append(status)
+        if len(self._ranges) == _TOGETHER:
+            self._put_ranges()
+
+    def _put_ranges(self) -> None:
+        """Put the ranges of the last files into the status of the first of them."""
+        if self._ranges:
+            paths = [self._done[number].path or "" for number in self._ranges]
+            rows = as_stream(rows_of(list(self._ranges.values())))
+            first = next(iter(self._ranges))
+            self._done[first] = replace(self._done[first], ranges=rows, ranged_paths=paths)
+            self._ranges = {}
 
     def close(self) -> list[WriteStatus]:
         for partition in list(self._open):
             self._finish(partition)
+        self._put_ranges()
         if self._combined:
             first = self._done[0] if self._done else WriteStatus("")
             more = self._combined
@@ -195,23 +232,23 @@ def _forms_of(incoming: Incoming) -> Mapping[str, ColumnForm]:
     return shared_forms(pa.table(columns))
 
 
-def by_partition(paths: pa.Array, incoming: Incoming) -> Iterator[tuple[str, Incoming]]:
-    """Yields the rows by partition path, as pairs of the path and its rows, which stay in order. `paths` are those of
-    the rows."""
-    if not incoming.rows:
-        return
+def by_partition(
+    paths: pa.Array, incoming: Incoming
+) -> Iterator[tuple[list[tuple[str, int, int]], pa.Array, pa.RecordBatch]]:
+    """Yields the rows except deletes, in batches with their keys. In each batch the rows of a partition path are
+    consecutive, and in the order in which they came: of each path it has the name, its first row, and the row after its
+    last one. `paths` are those of the rows."""
     encoded = paths.dictionary_encode()
     names = encoded.dictionary.to_pylist()
     codes = as_numpy(encoded.indices)
-    starts = np.flatnonzero(np.append(True, np.diff(codes) != 0))
     # codes are numbered as they occur first: of paths that follow each other each is one run
-    is_ordered = len(starts) == len(names)
-    order = None if is_ordered else np.argsort(codes, kind="stable")
-    if order is not None:
-        starts = np.flatnonzero(np.append(True, np.diff(codes[order]) != 0))
-    ends = [*starts[1:].tolist(), len(codes)]
-    for name, start, end in zip(names, starts.tolist(), ends, strict=True):
-        if order is None:
-            yield name, incoming if len(names) == 1 else incoming.part(start, end, start, end)
-        else:
-            yield name, incoming.at(order[start:end])
+    if np.count_nonzero(np.diff(codes)) >= len(names):
+        order = np.argsort(codes, kind="stable")
+        codes, incoming = codes[order], incoming.at(order)
+    codes, first = codes[~incoming.deletes], 0
+    for keys, data in incoming.alive_batches():
+        of_batch = codes[first : first + data.num_rows]
+        first += data.num_rows
+        starts = np.flatnonzero(np.append(True, np.diff(of_batch) != 0)).tolist()
+        stops = [*starts[1:], len(of_batch)]
+        yield [(names[of_batch[start]], start, stop) for start, stop in zip(starts, stops, strict=True)], keys, data

@@ -26,6 +26,7 @@ from lakebed.format.parquet_encodings import ColumnForm, encodings_of
 from lakebed.handles.compact import operation_rows, operations_in, planned_slice
 from lakebed.handles.create import ALLOWANCE
 from lakebed.handles.file_writer import FileFormat, FileWriter
+from lakebed.handles.new_rows import NewRows
 from lakebed.handles.stored_rows import decoded, put_file, texts_with_dictionary
 from lakebed.index.base import GroupOutputs
 from lakebed.merge.rules import comparable, field_values
@@ -303,10 +304,10 @@ class _ClusteredFiles:
     def add(self, batch: pa.RecordBatch) -> None:
         """Write rows; a new file is opened whenever the open one is full."""
         limit = None if self.to.single_file or self.file_id else self.to.file_bytes
-        while batch.num_rows:
-            before = batch.num_rows
-            batch = self.writer().fill(batch, limit)
-            if batch.num_rows == before:
+        rows = NewRows(batch)
+        while before := rows.batch.num_rows:
+            rows = self.writer().fill(rows, limit)
+            if rows.batch.num_rows == before:
                 self.finish()
 
     def make_room(self, size: int) -> None:

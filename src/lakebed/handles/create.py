@@ -23,6 +23,7 @@ from lakebed.format.parquet_encodings import ColumnForm
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.change_log import ChangeLogWriter
 from lakebed.handles.file_writer import FileWriter
+from lakebed.handles.new_rows import NewRows
 from lakebed.merge.incoming import Incoming
 from lakebed.storage.parallel import in_background, is_remote
 from lakebed.write_status import WriteStatus
@@ -94,13 +95,13 @@ class BaseFiles:
         inserted = 0
         try:
             for batch in batches:
-                while batch.num_rows:
+                rows = NewRows(batch)
+                while before := rows.batch.num_rows:
                     if writer is None:
                         writer = self.open(self._next_file_id(), "CREATE")
-                    before = batch.num_rows
-                    batch = writer.fill(batch, self.limit if self._group.target.size_limited else None)
-                    inserted += before - batch.num_rows
-                    if batch.num_rows == before:
+                    rows = writer.fill(rows, self.limit if self._group.target.size_limited else None)
+                    inserted += before - rows.batch.num_rows
+                    if rows.batch.num_rows == before:
                         self.finish(writer, inserted)
                         writer, inserted = None, 0
         except BaseException:

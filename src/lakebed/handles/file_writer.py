@@ -17,7 +17,8 @@ from lakebed.expressions.plain_keys import PlainKeys
 from lakebed.format.base_file import base_file_footer
 from lakebed.format.base_formats import BaseFileSink
 from lakebed.format.bloom import BloomFilter, all_ones
-from lakebed.format.column_ranges import ColumnRanges, as_stream
+from lakebed.format.bounded_cache import cached_by_schema
+from lakebed.format.column_ranges import ColumnRanges, StoredRanges, as_stream
 from lakebed.format.data_block import LogMode
 from lakebed.format.file_names import base_extension, base_file_name, exact_token
 from lakebed.format.footer_cache import key_ranges
@@ -34,6 +35,7 @@ from lakebed.format.row_groups.assembled import AssembledFile, NewFile, Traffic
 from lakebed.format.row_groups.stored import StoredGroups
 from lakebed.format.text import dump_properties
 from lakebed.handles.change_log import ChangeLogWriter
+from lakebed.handles.new_rows import NewRows
 from lakebed.merge.meta_columns import FreshMeta, constant
 from lakebed.merge.row_merge import Merged
 from lakebed.metadata_kinds.key_changes import KeyChanges, report_changes
@@ -47,6 +49,7 @@ from lakebed.write_status import WriteStatus
 # asking.
 _AS_GOOD_AS_FULL = 32
 _PART = 20
+_vectors_in_footer = cached_by_schema(vector_columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,11 @@ class FileFormat:
     field_ids: bool = False
     key_column: str | None = None
     base_format: str = "PARQUET"
+
+    @property
+    def has_addresses(self) -> bool:
+        """Whether base files have row addresses."""
+        return self.settings.row_addresses and self.populate_meta and self.is_parquet
 
     @property
     def is_parquet(self) -> bool:
@@ -138,7 +146,8 @@ class FileWriter:
     `_hoodie_file_name`.
 
     With `copies` stored row groups can be put among them. `marker` waits for the file's marker, where the caller has
-    begun to write it.
+    begun to write it. With `keeps_ranges` the ranges of columns are `stored_ranges` after the file was closed, if its
+    footer has all of them, and the status has none: the caller puts them into bytes with those of other files.
     """
 
     storage: Storage
@@ -154,6 +163,8 @@ class FileWriter:
     log: ChangeLogWriter | None = None
     copies: bool = False
     marker: Callable[[], object] | None = None
+    keeps_ranges: bool = False
+    stored_ranges: StoredRanges | None = None
     rows: int = 0
     name: str = ""
     ranges: bytes | None = None
@@ -169,8 +180,7 @@ class FileWriter:
         self.changes = self.format.key_changes()
         self._order = Ascending() if self.format.sort else None
         self.copies = self.copies and self.format.is_parquet
-        has_addresses = self.format.settings.row_addresses and self.format.populate_meta and self.format.is_parquet
-        self._addresses = AddressWriter() if has_addresses else None
+        self._addresses = AddressWriter() if self.format.has_addresses else None
 
     @property
     def path(self) -> str:
@@ -185,31 +195,34 @@ class FileWriter:
         """An upper bound of `size` that costs nothing."""
         return self._writer.max_bytes if self._writer else 0
 
-    def room(self, limit: int, batch: pa.RecordBatch) -> int:
+    def _room(self, limit: int, batch: pa.RecordBatch, nbytes: int) -> int:
         """The number of rows of a batch to write before checking again whether the file is below `limit` bytes; 0 if
-        the file is full, or nearly full.
+        the file is full, or nearly full. `nbytes` are those of the batch.
 
         Earlier rows show nothing about the size of these. So as many rows are admitted as fit if they do not get
         smaller in the file, or a small part of the limit, by which the file may exceed it.
         """
         left = limit - self.max_bytes
-        if left < batch.nbytes and self.rows:
+        if left < nbytes and self.rows:
             left = limit - self.size
             if left < limit // _AS_GOOD_AS_FULL:
                 return 0
         left = max(left, limit // _PART)
         fits = batch.num_rows
-        while fits > 1 and (size := batch.slice(0, fits).nbytes) > left:
-            fits = max(1, min(fits - 1, fits * left // size))
+        while fits > 1 and nbytes > left:
+            fits = max(1, min(fits - 1, fits * left // nbytes))
+            nbytes = batch.slice(0, fits).nbytes
         return fits
 
-    def fill(self, batch: pa.RecordBatch, limit: int | None) -> pa.RecordBatch:
-        """Write as many new rows of a batch as fit below `limit` bytes (None: all), and return the remaining rows. If
-        no row was written, the file is full."""
-        fits = batch.num_rows if limit is None else self.room(limit, batch)
+    def fill(self, rows: NewRows, limit: int | None) -> NewRows:
+        """Write as many new rows as fit below `limit` bytes (None: all), and return the remaining rows. If no row was
+        written, the file is full."""
+        count, size = rows.batch.num_rows, rows.batch.nbytes
+        fits = count if limit is None else self._room(limit, rows.batch, size)
         if fits:
-            self.write(batch.slice(0, fits), new_keys=None)
-        return batch.slice(fits)
+            part, part_size = (rows, size) if fits == count else (rows.slice(0, fits), None)
+            self.write(part.batch, new_keys=None, new_rows=part, nbytes=part_size)
+        return rows.slice(fits)
 
     def open(self) -> None:
         """Write the marker, then open the file: a file without a marker would outlive a failed write."""
@@ -274,34 +287,50 @@ class FileWriter:
         if self.log is not None:
             self.log.merged(merged)
 
-    def write(self, batch: pa.RecordBatch, *, new_keys: pa.Array | None) -> None:
+    def write(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        new_keys: pa.Array | None,
+        new_rows: NewRows | None = None,
+        nbytes: int | None = None,
+    ) -> None:
         """Write a batch. `new_keys` are the keys that the file's previous version did not have (None: all keys of the
-        batch)."""
+        batch). `new_rows` is the batch with what was found of it, and `nbytes` are its bytes in memory, if they were
+        counted."""
+        new_rows = new_rows or NewRows(batch)
         if self._writer is None:
             self.open()
         assert self._writer is not None
         if self.format.populate_meta:
             added = batch.column(RECORD_KEY) if new_keys is None else new_keys
-            if len(added):
+            if new_rows.keys is not None:
+                self.keys.add_ends(new_rows.keys)
+            elif len(added):
                 self.keys.add(added)
-                if self.bloom is not None:
-                    self.bloom.add(added)
+            if self.bloom is not None and len(added):
+                self.bloom.add(added)
         if self._order is not None:
             self._order.add(batch.column(RECORD_KEY))
         if self._texts is not None:
             self._texts.add(batch)
         if self._addresses is not None:
-            self._addresses.add(fingerprints(batch.column(RECORD_KEY)))
+            hashes = new_rows.fingerprints
+            self._addresses.add(fingerprints(batch.column(RECORD_KEY)) if hashes is None else hashes)
         if new_keys is None and self.changes is not None:
             self.changes.added(batch)
         if new_keys is None and self.log is not None:
             self.log.added(batch)
-        at = self.format.schema.get_field_index(FILE_NAME)
         name = (
             constant(self.name, batch.num_rows) if self.format.populate_meta else pa.nulls(batch.num_rows, pa.string())
         )
-        columns = [name if i == at else batch.column(f.name) for i, f in enumerate(self.format.schema)]
-        self._writer.write(pa.RecordBatch.from_arrays(columns, names=self.format.schema.names))
+        at, names = self.format.schema.get_field_index(FILE_NAME), self.format.schema.names
+        if batch.schema.names == names:
+            rows = batch.set_column(at, batch.schema.field(at).with_type(name.type), name)
+        else:
+            columns = [name if n == FILE_NAME else batch.column(n) for n in names]
+            rows = pa.RecordBatch.from_arrays(columns, names=names)
+        self._writer.write(rows, is_ordinary=new_rows.is_ordinary, nbytes=nbytes)
         self.rows += batch.num_rows
 
     def close(self) -> int:
@@ -317,7 +346,7 @@ class FileWriter:
             max_key=high,
             bloom=filled if self.format.populate_meta else None,
         )
-        footer |= vector_columns(self.format.schema)
+        footer |= _vectors_in_footer(self.format.schema)
         if self._order is not None and self._order.holds:
             footer[SORTED_BY] = RECORD_KEY
         footer |= self._texts.footer() if self._texts is not None else {}
@@ -325,7 +354,8 @@ class FileWriter:
             assert isinstance(self._writer, (AssembledFile, NewFile))
             footer[ADDRESSES_KEY] = self._put_addresses(self._writer, self._addresses)
         size = self._writer.close(footer)
-        range_row = self._writer.range_row()
+        self.stored_ranges = self._writer.stored_ranges() if self.keeps_ranges else None
+        range_row = self._writer.range_row() if self.stored_ranges is None else None
         self.ranges = None if range_row is None else as_stream(range_row)
         self._writer = None
         check_marker(self.storage, self.instant, self.path, self.kind)

@@ -24,11 +24,15 @@ from lakebed.model import (
 )
 
 _SEPARATOR = pa.scalar("_", pa.string())
+# The codes of columns that have one value in few rows: to make them takes longer than to cut them.
+MAX_CUT_ROWS = 1 << 12
+_ZEROS = pa.array(np.zeros(MAX_CUT_ROWS, np.int32))
 
 
 def constant(value: str, rows: int) -> pa.DictionaryArray:
     """A column with one value in every row, without a string per row."""
-    return pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), pa.array([value], pa.string()))
+    codes = _ZEROS.slice(0, rows) if rows <= MAX_CUT_ROWS else pa.array(np.zeros(rows, np.int32))
+    return pa.DictionaryArray.from_arrays(codes, pa.array([value], pa.string()))
 
 
 def sequence_numbers(instant: str, task: Task, rows: int) -> pa.Array:

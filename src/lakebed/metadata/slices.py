@@ -329,9 +329,8 @@ class MetadataSlices:
 
         start = self.data_timeline.start or ""
         data_times = {instant.time for instant in self.data_timeline.instants}
-        unknown = {
-            i.time for i in self.timeline.commits if i.time > start and is_of_data(i.time) and i.time not in data_times
-        }
+        unknown = {i.time for i in self.timeline.commits} - data_times
+        unknown = {time for time in unknown if time > start and is_of_data(time)}
         if not unknown:
             return frozenset()
         return frozenset(unknown & {target for _, target in rolled_back(self.data_timeline, min(unknown))})

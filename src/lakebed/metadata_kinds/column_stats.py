@@ -129,11 +129,14 @@ class ActionStatistics:
         """The files with their ranges. If the task did not report the ranges of a base file it is read; those of a log
         file are then unknown."""
         action = self._action
-        reported = {s.path: s.ranges for s in action.statuses if s.path is not None}
+        reported: dict[str, pa.RecordBatch] = {}
+        for status in action.statuses:
+            if status.ranges is not None and status.path is not None:
+                rows, paths = from_stream(status.ranges), status.ranged_paths or [status.path]
+                reported |= {path: rows.slice(at, 1) for at, path in enumerate(paths)}
         for partition, stats in action.commit.stats.items():
             for stat in stats:
-                stream = reported.get(stat.path)
-                ranges = from_stream(stream) if stream is not None else None
+                ranges = reported.get(stat.path)
                 if self.kinds and ranges is None:
                     is_base = is_base_file(stat.path)
                     ranges = unknown_ranges(self.kinds)

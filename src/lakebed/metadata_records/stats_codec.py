@@ -89,6 +89,8 @@ def value_type_of(kind: pa.DataType) -> tuple[int, str | None]:
 
     Raises `UnsupportedFeature` for a type that has no stats (nested ones).
     """
+    if kind in _BY_TYPE:
+        return _BY_TYPE[kind], None
     if pa.types.is_decimal(kind):
         return _DECIMAL_ORDINAL, f"{kind.precision},{kind.scale}"
     if pa.types.is_fixed_size_binary(kind):

@@ -366,8 +366,8 @@ class Beginning:
                 hint=f"leave the option out, or call {_CALLS.get(named, 'lakebed.write')}",
                 context={"option": OPERATION, "given": named, "verb": self.verb},
             )
-        tuning = self.reads.worker_tuning and options.read.worker_tuning
-        options = replace(options, read=replace(options.read, worker_tuning=tuning))
+        if options.read.worker_tuning and not self.reads.worker_tuning:
+            options = replace(options, read=replace(options.read, worker_tuning=False))
         engine = choose_engine(self.data, self.spark, options, table_bytes=lambda: bytes_of_files(opened))
         context = write_context(self.storage, opened.config, engine, options, snapshot=opened)
         return replace(context, spark=session_of(self.data) or self.spark)

@@ -169,6 +169,7 @@ def _is_plain(kind: pa.DataType) -> bool:
     return _has_plain_parts(kind)
 
 
+@cache
 def _has_plain_parts(kind: pa.DataType) -> bool:
     if kind in _PLAIN_FORM or pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
         return False

@@ -3,7 +3,7 @@ import of pandas that comes with these (see `lakebed/deferred_pandas.py`); and w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -23,17 +23,27 @@ from pyarrow._acero import (
 )
 
 _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
+_NULL = pa.null()
+_LISTS = frozenset(
+    kind.id
+    for kind in (
+        pa.list_(_NULL),
+        pa.large_list(_NULL),
+        pa.list_(_NULL, 1),
+        pa.list_view(_NULL),
+        pa.large_list_view(_NULL),
+    )
+)
+_INTEGERS = (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64)
+# The classes of NumPy by the ids of types.
+_CLASSES: Mapping[int, Any] = {
+    make().id: make().to_pandas_dtype() for make in (*_INTEGERS, pa.float16, pa.float32, pa.float64)
+}
 
 
 def is_list(kind: pa.DataType) -> bool:
     """Whether the type is one of Arrow's list layouts."""
-    return (
-        pt.is_list(kind)
-        or pt.is_large_list(kind)
-        or pt.is_fixed_size_list(kind)
-        or pt.is_list_view(kind)
-        or pt.is_large_list_view(kind)
-    )
+    return kind.id in _LISTS
 
 
 def has_map(kind: pa.DataType) -> bool:
@@ -58,17 +68,17 @@ def as_numpy(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     (array([3, 1], dtype=int32), array([False]))
     """
     kind = values.type
-    if values.null_count or not (pt.is_boolean(kind) or pt.is_integer(kind) or pt.is_floating(kind)):
+    numbers = _CLASSES.get(kind.id)
+    if values.null_count or (numbers is None and not pt.is_boolean(kind)):
         return values.to_numpy(zero_copy_only=False)
     if isinstance(values, pa.ChunkedArray):
         parts = [as_numpy(chunk) for chunk in values.chunks] or [as_numpy(pa.array([], kind))]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
     data, end = values.buffers()[1], values.offset + len(values)
-    if pt.is_boolean(kind):
+    if numbers is None:
         bits = np.frombuffer(b"" if data is None else data, np.uint8)
         return np.unpackbits(bits, count=end, bitorder="little")[values.offset :].view(np.bool_)
-    # the class of numpy, which needs no pandas
-    return np.frombuffer(b"" if data is None else data, kind.to_pandas_dtype(), count=end)[values.offset :]
+    return np.frombuffer(b"" if data is None else data, numbers, count=end)[values.offset :]
 
 
 def sorted_rows(table: pa.Table, by: Sequence[tuple[str, Literal["ascending", "descending"]]]) -> pa.Table:

@@ -168,12 +168,10 @@ def ends_early(url: str, offset: int, requested: int, got: int) -> CorruptFile:
     )
 
 
-_NO_NAMES = frozenset({"", ".", ".."})
-
-
 def check_relative(path: str) -> str:
     """The path, if it is inside the table; raises an error for any other path."""
-    if path.startswith("/") or "\0" in path or not _NO_NAMES.isdisjoint(path.split("/")):
+    closed = f"/{path}/"
+    if "//" in closed or "/./" in closed or "/../" in closed or "\0" in path:
         raise refused(f"{path!r} is not a path inside a table", "paths are relative, with single slashes", url=path)
     return path
 

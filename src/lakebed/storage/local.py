@@ -14,6 +14,7 @@ import random
 import stat
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import filterfalse
 from operator import attrgetter
 from typing import Any
 from weakref import WeakValueDictionary
@@ -188,7 +189,8 @@ class LocalStorage:
                 return []
 
     def list_names(self, prefix: str = "") -> Sequence[str]:
-        return sorted([entry.name for entry in self._entries(check_prefix(prefix)) if not entry.is_dir()])
+        files = filterfalse(os.DirEntry[str].is_dir, self._entries(check_prefix(prefix)))
+        return sorted(map(attrgetter("name"), files))
 
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         entries = self._entries(check_prefix(prefix))

@@ -12,7 +12,6 @@ from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.model import WRITER_ID, Action, Instant, State, path_in
 from lakebed.storage.parallel import parallel_map
-from lakebed.timeline.bodies.plans import SAVEPOINTED, clean_files
 from lakebed.timeline.bodies.rollback import planned_rollbacks, rollback_target
 from lakebed.timeline.timeline import Timeline, completed_at
 
@@ -55,7 +54,11 @@ def planned_clean(timeline: Timeline, instant: Instant) -> Clean:
 def being_cleaned(timeline: Timeline) -> frozenset[str]:
     """The paths of the files that begun cleans delete. Until such a clean completes the metadata table lists them, and
     the folders have some of them."""
-    inflight = (i for i in timeline.pending if i.action is Action.CLEAN and i.state is State.INFLIGHT)
+    inflight = [i for i in timeline.pending if i.action is Action.CLEAN and i.state is State.INFLIGHT]
+    if not inflight:
+        return frozenset()
+    from lakebed.timeline.bodies.plans import clean_files
+
     plans = [clean_files(timeline.plan(instant)) for instant in inflight]
     return frozenset(path_in(partition, name) for plan in plans for partition in plan for name in plan[partition])
 
@@ -81,6 +84,8 @@ def _completed(timeline: Timeline, instant: Instant) -> Clean:
 
 
 def _clean(time: str, earliest: str, body: Mapping[str, Any]) -> Clean:
+    from lakebed.timeline.bodies.plans import SAVEPOINTED
+
     savepoints = (body.get("extraMetadata") or {}).get(SAVEPOINTED) or ""
     names = tuple(name.strip() for name in savepoints.split(",") if name.strip())
     return Clean(time, earliest, body.get("lastCompletedCommitTimestamp") or "", names)

@@ -245,10 +245,14 @@ class Timeline:
         Savepointed commits are left out, too, since archival may have passed them. If a restore has left only those, it
         is the last of them.
         """
-        writes = [i.time for i in self.commits]
-        writes = [time for time in writes if not time.startswith(INITIAL_INSTANT)] or writes
-        unsaved = [time for time in writes if time not in self.savepoints]
-        return unsaved[0] if unsaved else max(writes, default=None)
+        if not self.commits:
+            return None
+        last = self.commits[-1].time  # builds sort before all others
+        for instant in self.commits:
+            is_left_out = instant.time.startswith(INITIAL_INSTANT) and not last.startswith(INITIAL_INSTANT)
+            if not is_left_out and instant.time not in self.savepoints:
+                return instant.time
+        return last
 
     def find(self, time: str, action: Action) -> Instant | None:
         """The instant of this requested time that completes in the way that `action` does; None if there is no such

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lakebed.format.column_ranges import ColumnRanges
+from lakebed.format.column_ranges import ColumnRanges, RowRanges, are_ordinary, rows_of
 
 CASES: dict[str, tuple[pa.DataType, list[list[Any]]]] = {
     "int": (pa.int32(), [[3, None, 1], [2, 7, 7]]),
@@ -174,3 +174,65 @@ def test_columns_without_order_have_no_range() -> None:
     sink = io.BytesIO()
     pq.write_table(pa.table({"a": [[1]], "b": [1]}, schema=schema), sink)
     assert ranges.row(pq.read_metadata(sink)).schema.names == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "files"),
+    [
+        (pa.string(), [["b", "c"], [None], ["a"]]),
+        (pa.float64(), [[-0.0, 2.5], [None], [0.0]]),
+        (pa.decimal128(12, 2), [[Decimal("1.20"), None], [None], [Decimal("-3.00")]]),
+        (pa.timestamp("us", "UTC"), [[datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)], [None], [None]]),
+        (pa.bool_(), [[True, False], [None], [True]]),
+    ],
+    ids=str,
+)
+def test_the_ranges_of_many_files_are_those_of_each(kind: pa.DataType, files: list[list[Any]]) -> None:
+    schema = pa.schema([("c", kind)])
+    footers = [footer_of([values], kind) for values in files]
+    stored = [ColumnRanges(schema, ["c"]).stored(footer) for footer in footers]
+    together = rows_of([ranges for ranges in stored if ranges is not None])
+    assert together.num_rows == len(files)
+    for at, (values, footer) in enumerate(zip(files, footers, strict=True)):
+        (found,), known = together.slice(at, 1).column("c").to_pylist(), [v for v in values if v is not None]
+        assert (found["min"], found["max"]) == (min(known, default=None), max(known, default=None))
+        assert (found["null_count"], found["value_count"]) == (values.count(None), len(values))
+        assert together.slice(at, 1) == ColumnRanges(schema, ["c"]).row(footer)
+
+
+def test_a_file_of_several_row_groups_or_with_nan_has_no_stored_ranges() -> None:
+    assert ColumnRanges(pa.schema([("c", pa.int64())]), ["c"]).stored(footer_of([[1], [2]], pa.int64())) is None
+    ranges = ColumnRanges(pa.schema([("c", pa.float64())]), ["c"])
+    ranges.see(pa.table({"c": [1.0, math.nan]}))
+    assert ranges.stored(footer_of([[1.0, math.nan]], pa.float64())) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "ordinary"),
+    [
+        (pa.array([1.0, None]), True),
+        (pa.array([1.0, math.nan]), False),
+        (pa.array([[1.0], [math.nan]]), False),
+        (pa.array(["a", "z" * 4000]), True),
+        (pa.array(["a", "z" * 4001]), False),
+        (pa.array(["a", "z" * 4001]).dictionary_encode(), False),
+        (pa.array([{"text": "z" * 4001}]), False),
+        (pa.array([1, None]), True),
+        (pa.array([Decimal("1.20")]), True),
+    ],
+    ids=str,
+)
+def test_rows_with_nan_or_a_long_text_are_not_ordinary(values: pa.Array, ordinary: bool) -> None:
+    assert are_ordinary(pa.RecordBatch.from_arrays([values], names=["c"])) is ordinary
+
+
+def test_the_ranges_of_rows_that_come_in_several_batches_are_those_of_all() -> None:
+    schema = pa.schema([("c", pa.float64()), ("t", pa.string()), ("n", pa.int64())])
+    ranges = RowRanges(schema, schema.names)
+    for numbers, texts in (([2.0, math.nan], ["b", None]), ([None, None], [None, None]), ([1.0], ["a"])):
+        ranges.see(pa.record_batch([pa.array(numbers, pa.float64()), texts, [None] * len(texts)], schema=schema))
+    row = ranges.row().to_pylist()[0]
+    assert (row["c"]["min"], math.isnan(row["c"]["max"]), row["c"]["null_count"]) == (1.0, True, 2)
+    assert (row["t"]["min"], row["t"]["max"], row["t"]["null_count"], row["t"]["value_count"]) == ("a", "b", 3, 5)
+    assert (row["n"]["min"], row["n"]["max"], row["n"]["null_count"]) == (None, None, 5)
+    assert RowRanges(schema, ["t"]).row().to_pylist()[0]["t"]["value_count"] == 0

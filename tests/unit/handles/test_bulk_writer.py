@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +17,7 @@ import lakebed
 from lakebed.handles import bulk_writer
 from lakebed.storage import open_storage
 from lakebed.table import Table
+from support.calls import calls_of
 from support.write_tables import SCHEMA, content, rows
 
 Make = Callable[..., Table]
@@ -68,3 +72,63 @@ def test_open_files_that_hold_too_much_are_closed(
     found = files_by_path(table)
     assert content(table) == sorted(tuple(row.values()) for row in data.to_pylist())
     assert max(found.values()) == files, found
+
+
+@pytest.mark.parametrize("together", [1, 2, 256])
+def test_the_statistics_of_each_of_many_files_are_those_of_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    monkeypatch.setattr(bulk_writer, "_TOGETHER", together)
+    odd: dict[int, tuple[Any, ...]] = {3: (math.nan, "c"), 4: (1.0, "z" * 5000), 5: (None, None)}
+    values = [odd.get(n, (n / 2, f"t{n}")) for n in range(9)]
+    data = pa.table(
+        {
+            "id": [f"k{n}" for n in range(9)],
+            "city": [f"c{n % 7}" for n in range(9)],
+            "ts": [1] * 9,
+            "fare": pa.array([fare for fare, _ in values], pa.float64()),
+            "note": pa.array([note for _, note in values], pa.string()),
+        }
+    )
+    table = lakebed.create(str(tmp_path), data, key="id", partition_by="city", ordering="ts", type="cow")
+    table.bulk_insert(data)
+    assert "no difference" in str(table.indexes.verify())
+    assert {row["files"] for row in table.indexes.ranges(["fare", "ts"]).to_arrow().to_pylist()} == {7}
+    assert table.scan(where="isnan(fare)").to_arrow()["id"].to_pylist() == ["k3"]
+    assert table.scan(where="note > 'y'").to_arrow()["id"].to_pylist() == ["k4"]
+    assert sorted(table.scan(where="fare >= 3 and fare < 5").to_arrow()["id"].to_pylist()) == ["k6", "k7", "k8"]
+
+
+def test_keys_outside_the_basic_plane_are_in_the_range_of_their_file(tmp_path: Path) -> None:
+    keys = ["a", "\U0001f600", "\uffee", "b"]  # the second is before the third in Java's order alone
+    data = pa.table({"id": keys, "city": ["x", "x", "x", "y"], "ts": [1] * 4})
+    table = lakebed.create(str(tmp_path), data, key="id", partition_by="city", ordering="ts", type="cow", index="bloom")
+    table.bulk_insert(data)
+    storage = open_storage(table.uri)
+    ends = {
+        file.path.rpartition("/")[0]: pq.read_metadata(io.BytesIO(storage.read(file.path))).metadata
+        for file in table.scan().files
+    }
+    assert [ends["x"][f"hoodie_{side}_record_key".encode()].decode() for side in ("min", "max")] == ["a", "\uffee"]
+    assert sorted(table.get(keys)["id"].to_pylist()) == sorted(keys)
+
+
+# Of Python, and of C from Python. A path has a file with its marker, and the metadata of the path.
+MAX_CALLS_OF_A_PATH = 1_100
+
+
+def test_a_partition_path_costs_a_bounded_number_of_calls(tmp_path: Path) -> None:
+    calls: list[int] = []
+    for paths in (20, 20, 60):  # the first fills caches
+        data = pa.table(
+            {
+                "id": [f"k{n}" for n in range(5 * paths)],
+                "city": [f"c{n % paths}" for n in range(5 * paths)],
+                "ts": [1] * 5 * paths,
+                **{f"v{n}": [0.5] * 5 * paths for n in range(6)},
+            }
+        )
+        uri = str(tmp_path / str(len(calls)))
+        table = lakebed.create(uri, data, key="id", partition_by="city", ordering="ts", type="cow")
+        calls.append(calls_of(lambda table=table, data=data: table.bulk_insert(data)))
+    assert (calls[2] - calls[1]) / 40 <= MAX_CALLS_OF_A_PATH

@@ -25,6 +25,7 @@ from lakebed.storage import atomic_file, open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
 from lakebed.timeline import timeline
+from support.calls import calls_of
 
 KEYS = 50
 
@@ -167,3 +168,18 @@ def test_only_files_of_a_group_that_may_count_are_examined() -> None:
         past = open_snapshot(open_storage(t.uri), as_of=snapshot.commits[2].time)
         [then] = past.file_slices(None, chosen)
         assert then.instant == snapshot.commits[2].time
+
+
+# Of Python, and of C from Python, in the thread of the caller.
+MAX_CALLS_OF_A_SMALL_COMMIT = 12_500
+
+
+def test_a_small_commit_calls_few_functions(tmp_path: Path) -> None:
+    def of(first: int, count: int) -> pa.Table:
+        columns = {f"c{n}": [float(n)] * count for n in range(8)}
+        return pa.table({"id": [f"k{n:04d}" for n in range(first, first + count)], "ts": [first] * count, **columns})
+
+    t = lakebed.create(str(tmp_path), of(0, 200), key="id", ordering="ts", type="mor", index="bucket", buckets=1)
+    t.upsert(of(0, 200))
+    calls = [calls_of(lambda first=first: t.upsert(of(first, 10))) for first in range(1, 14)]
+    assert sorted(calls[6:])[len(calls[6:]) // 2] <= MAX_CALLS_OF_A_SMALL_COMMIT, calls

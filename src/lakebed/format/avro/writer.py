@@ -87,12 +87,14 @@ def _of_nulls(kind: AvroType) -> Pieces:
 def _with_joined_constants(pieces: Pieces) -> Pieces:
     """The pieces with neighbouring constants joined into one."""
     joined: Pieces = []
+    constant = b""
     for piece in pieces:
-        if isinstance(piece, bytes) and joined and isinstance(joined[-1], bytes):
-            joined[-1] += piece
-        elif not isinstance(piece, bytes) or piece:
-            joined.append(piece)
-    return joined
+        if isinstance(piece, bytes):
+            constant += piece
+            continue
+        joined += [constant, piece] if constant else [piece]
+        constant = b""
+    return [*joined, constant] if constant else joined
 
 
 def _joined(pieces: Pieces, rows: int) -> pa.BinaryArray:

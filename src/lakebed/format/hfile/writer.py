@@ -256,6 +256,9 @@ def runs_of_bytes(
     >>> list(runs_of_bytes(pa.array(["a", "b", "cc"]), pa.array([b"1", b"2", b"3"]), 4))
     [(0, 2), (2, 1)]
     """
+    if keys.nbytes + values.nbytes + entry_bytes * len(keys) <= max_bytes:
+        yield from [(0, len(keys))] if len(keys) else ()
+        return
     sizes = np.diff(value_buffer(keys)[1]) + np.diff(value_buffer(values)[1]) + entry_bytes
     ends, first = np.cumsum(sizes), 0
     while first < len(ends):

@@ -151,7 +151,7 @@ class AssembledFile(BaseFileWriter):
 
     def _put(self, group: pa.Table) -> None:
         if group.num_rows:
-            self._nan.add(group)
+            self._nan.add(*([] if self._is_ordinary else [group]))
             self._groups.append((group.num_rows, self._placements(group)))
 
     def _placements(self, group: pa.Table) -> list[_ChunkPlacement]:
