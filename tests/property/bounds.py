@@ -241,6 +241,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "metadata_upkeep.services._BYTES_FOR_THREADS": (0, HUGE),
     "metadata_upkeep.services._GRACE_INSTANTS": (0, HUGE),
     "metadata_records.group_files._BASE_BLOCK_BYTES": (100, 1 << 20),
+    "metadata_records.group_files._SMALL_BLOCK_BYTES": (100, 1 << 20),
     "metadata_records.group_files._LOG_BLOCK_BYTES": (1, HUGE),
     "metadata_records.group_files._READY_BYTES": (0, HUGE),
     "metadata_upkeep.resharding._PASS_BYTES": (1, HUGE),

@@ -44,6 +44,7 @@ from lakebed.metadata_kinds.vector_store import (
     indexed_rows,
 )
 from lakebed.metadata_records.definitions import IndexDefinition, IndexName
+from lakebed.metadata_records.group_files import HFileForm
 from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing
 from lakebed.metadata_records.records import RecordForm, Records
 from lakebed.model import FileSlice
@@ -268,4 +269,8 @@ class _LayerOfRows:
         return Changes(joined_hashes(self.replaced), joined_hashes(self.written))
 
 
-KIND = VectorIndexKind(VECTOR_INDEX, is_prefix=True, decode=bloom_filters.decode, build_position=80, describe=_describe)
+# Codes do not become smaller by a codec, and a search reads one cluster here and one there.
+_HFILE = HFileForm("none", has_small_blocks=True)
+KIND = VectorIndexKind(
+    VECTOR_INDEX, is_prefix=True, decode=bloom_filters.decode, hfile=_HFILE, build_position=80, describe=_describe
+)

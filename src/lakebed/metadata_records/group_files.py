@@ -17,7 +17,7 @@ from lakebed.format.delete_block import encode_deletes
 from lakebed.format.file_names import log_file_name
 from lakebed.format.hashes import plain_strings
 from lakebed.format.hfile.entries import Entries
-from lakebed.format.hfile.writer import HFileWriter, runs_of_bytes, write_hfile
+from lakebed.format.hfile.writer import Codec, HFileWriter, runs_of_bytes, write_hfile
 from lakebed.format.log_file import WRITTEN_LOGS, WrittenBlock, block_bytes, delete_block, hfile_data_block
 from lakebed.format.sources import MAX_REMEMBERED_FILE, remember_written
 from lakebed.metadata_records.layout import BASE_FILE_EXTENSION, METADATA_FOLDER
@@ -37,10 +37,21 @@ _LOG_BLOCK_BYTES = 64 << 20
 # Bytes of entries in a block of a base file. Hudi's default is four times as many; a lookup inflates a block for each
 # key of a large shard, and all blocks of a small one either way.
 _BASE_BLOCK_BYTES = 256 << 10
+# Bytes of a block in partitions of large records, of which a lookup needs few.
+_SMALL_BLOCK_BYTES = 64 << 10
 # Bytes of what is around a written log file in memory.
 _MEMORY_OF_A_LOG = 2 << 10
 # Bytes of keys and values up to which a log file is made before it is written.
 _READY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class HFileForm:
+    """How the HFiles of a partition are written: their codec, and whether base files have small blocks, for large
+    records of which a lookup needs few."""
+
+    codec: Codec = "gzip"
+    has_small_blocks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,7 @@ class FileGroup:
     version: int
     partition: str
     file_id: str
+    hfile: HFileForm
     slice_instant: str
     base_file: str = ""
     log_files: tuple[str, ...] = ()
@@ -204,7 +216,8 @@ def write_base(
         writer = HFileWriter(
             upload.write,
             schema_json=schema_json or _schema(group),
-            block_size=_BASE_BLOCK_BYTES,
+            codec=group.hfile.codec,
+            block_size=_SMALL_BLOCK_BYTES if group.hfile.has_small_blocks else _BASE_BLOCK_BYTES,
             hbase_keys=group.version < _FIRST_NATIVE_VERSION,
         )
         count = 0
@@ -260,7 +273,9 @@ def _blocks(
     hbase_keys = group.version < _FIRST_NATIVE_VERSION
     for first, count in runs_of_bytes(keys, values, _LOG_BLOCK_BYTES):
         entries = Entries(keys.slice(first, count).cast(pa.binary()), values.slice(first, count))
-        hfile = write_hfile(entries.keys, entries.values, schema_json=schema, hbase_keys=hbase_keys)
+        hfile = write_hfile(
+            entries.keys, entries.values, schema_json=schema, codec=group.hfile.codec, hbase_keys=hbase_keys
+        )
         yield hfile_data_block(schema, hfile, instant), (entries, schema)
     if len(deleted):
         yield delete_block(encode_deletes(deleted, group.partition), instant, schema), None

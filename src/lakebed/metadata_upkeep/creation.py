@@ -108,7 +108,7 @@ def new_partition(store: MetadataStore, partition: str, counts: int | Mapping[st
         for first in [first_free_number(store, partition, path)]
         for number in range(count)
     ]
-    groups = tuple(FileGroup(store.version, partition, id_, instant) for id_ in sorted(ids))
+    groups = tuple(store.new_group(partition, id_, instant) for id_ in sorted(ids))
     return NewPartition(partition, instant, groups)
 
 
