@@ -106,6 +106,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "format.hfile.entries._MAX_JOINED_BYTES": (0, HUGE),
     "format.hfile.entries._MAX_LENGTHS": (0, HUGE),
     "format.hfile.entries._LOOKED_AT": (1, HUGE),
+    "format.hfile.search._FEW_ENTRIES": (0, HUGE),
     "format.hfile.entries._SCAN_BYTES": (64, HUGE),
     "format.hfile.writer.BLOCK_BYTES": (100, 1 << 20),
     "format.hfile.writer._BATCH_BYTES": (100, HUGE),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -58,16 +58,18 @@ class IndexRecords(LayerRecords):
 class StoredIndex(StoredLayers):
     """The records of a vector index in a metadata table; each is read when it is needed."""
 
+    descriptions: ClassVar[tuple[str, ...]] = (*StoredLayers.descriptions, _CENTROIDS)
+
     record_type: str = field(default=RECORD_TYPE, init=False)
     _layered: dict[tuple[str, ...], LayeredIndex] = field(default_factory=dict, repr=False)
 
     @once
     def coder(self) -> Coder:
         """The coder of the index: its shape and its centroids."""
-        centroids = self.beginning_with(_CENTROIDS)
+        centroids = sorted(key for key in self._described if key.startswith(_CENTROIDS))
         return Coder(
-            IndexShape.from_bytes(self.record(SHAPE)),
-            Centroids.from_records([centroids[key] for key in sorted(centroids)]),
+            IndexShape.from_bytes(self.described(SHAPE)),
+            Centroids.from_records(self.records_of(self._described, centroids)),
         )
 
     def layered(self, snapshot: Snapshot) -> LayeredIndex:

@@ -113,7 +113,7 @@ _END_BYTES: Final = 64 << 10
 _WAVE_BYTES: Final = 32 << 20
 _WAVE_BLOCKS: Final = 64
 # So many keys are looked up one by one: two thirds of a lookup of one key are steps made for many.
-_MAX_KEYS: Final = 8
+_MAX_KEYS: Final = 32
 _POOL_FROM_BYTES: Final = 256 << 10
 _THREADS: Final = min(4, os.cpu_count() or 1)
 
@@ -297,7 +297,8 @@ class HFileReader:
             stored = self._source.read_many([(handle.offset, handle.size) for handle in handles]) if missing else []
             raw = dict(zip(missing, stored, strict=True))
 
-            threads = min(_THREADS, len(missing))
+            # only to inflate pays in threads
+            threads = 1 if opening.trailer.codec == blocks.NONE else min(_THREADS, len(missing))
             # NumPy's short steps in many threads hand the interpreter to and fro: some inflate while others parse
             turns = BoundedSemaphore(max(1, threads // 2))
 
