@@ -62,10 +62,10 @@ def test_every_verb_keeps_the_index_right(kind: str) -> None:
 
 @pytest.mark.parametrize("bound", [100, 1 << 20])
 def test_files_of_the_index_have_no_codec_and_blocks_of_their_own_size(
-    bound: int, monkeypatch: pytest.MonkeyPatch
+    bound: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_files, "_SMALL_BLOCK_BYTES", bound)
-    table = indexed_table("mor")
+    table = indexed_table("mor", str(tmp_path / "table"))
     folder = Path(table.uri, ".hoodie", "metadata", INDEX)
     (base,) = folder.glob("*.hfile")
     data = base.read_bytes()
