@@ -74,7 +74,7 @@ def test_files_of_the_index_have_no_codec_and_blocks_of_their_own_size(
     table.upsert(vector_rows(range(5), ts=2))
     (log,) = (path for path in folder.glob(".*.log.*") if path.stat().st_size > 500)
     stored = log.read_bytes()
-    end = stored.rindex(b"TRABLK\"$") + blocks.TRAILER_BYTES
+    end = stored.rindex(b'TRABLK"$') + blocks.TRAILER_BYTES
     assert blocks.read_trailer(stored[end - blocks.TRAILER_BYTES : end], end).codec == blocks.NONE
     check_search(table)
 
