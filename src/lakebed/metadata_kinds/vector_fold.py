@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ import pyarrow as pa
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata_kinds.layer_records import BUILD
 from lakebed.metadata_kinds.vector_coverage import Witness, instant_of_layer
-from lakebed.metadata_kinds.vector_store import IndexRecords, StoredIndex
+from lakebed.metadata_kinds.vector_store import IndexRecords, LaterLayer, NewBase, StoredIndex
 from lakebed.metadata_records.records import RecordForm
 from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.sharing import once
@@ -26,7 +25,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS
 from lakebed.vector_index.entries import NO_ROW, Entries, row_hashes, vector_positions
-from lakebed.vector_index.layers import Groups, LayerHead
+from lakebed.vector_index.layers import Groups
 from lakebed.vector_index.shape import IndexShape
 
 # Layers are folded when they change this share of the rows of the base, or when there are more than so many of them.
@@ -35,7 +34,6 @@ MAX_LAYERS = 15
 # Where clusterings moved more rows than this, or writes put them into new files, entries keep their file groups and
 # positions, and searches look the rows up.
 MAX_MOVED = 4_000_000
-_BATCH_BYTES = 4 << 20
 _BLOCKS_TOGETHER = 16
 Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
@@ -78,39 +76,23 @@ class _Fold:
     def records(self, form: RecordForm) -> Iterator[tuple[pa.Array, pa.Array]]:
         """All records of the index after the fold."""
         stored, heads = self.stored, self.stored.layer_heads
-        remaining = [of for of in heads if of != BUILD and of not in self.layers]
-        records = IndexRecords(self._shape.instant)
-        records.add_base(self._witness)
-        records.add_centroids(stored.coder)
         built = {*stored.base.instants}
         index = stored.of_layers((BUILD, *(of for of in self.layers if of not in built)))
         # a view of the newest of these instants and one of today have the same base
         table = replace(self.snapshot, as_of=self._shape.instant)
         folded = index.fold(Locators(table, index.groups, stored.coder.shape.instant))
-        head: LayerHead | None = None
-        for number in count():
-            try:
-                records.add_block(BUILD, number, next(folded))
-            except StopIteration as end:
-                head = end.value
-                break
-            yield from records.batch(form, _BATCH_BYTES)
-        for of in remaining:
-            blocks = range(len(heads[of].firsts))
-            for start in range(0, len(blocks), _BLOCKS_TOGETHER):
-                numbers = blocks[start : start + _BLOCKS_TOGETHER]
-                for number, data in zip(numbers, stored.blocks(of, numbers), strict=True):
-                    records.add_block(of, number, bytes(data))
-                yield from records.batch(form, _BATCH_BYTES)
-        assert head is not None
-        for of, its_head in [(BUILD, head), *((of, heads[of]) for of in remaining)]:
-            records.add_head(of, its_head.to_bytes())
-            yield from records.batch(form, _BATCH_BYTES)
-        records.add_shape(self._shape.to_bytes())
-        for of in remaining:
-            if of in stored.witnesses:
-                records.add_witness(of, stored.witnesses[of])
-        yield from records.batch(form)
+        later = [
+            LaterLayer(of, heads[of], self._blocks_of(of), stored.witnesses.get(of))
+            for of in heads
+            if of != BUILD and of not in self.layers
+        ]
+        base = NewBase(stored.coder, self._shape, self._witness)
+        yield from IndexRecords(self._shape.instant).batches_of_base(form, base, folded, later)
+
+    def _blocks_of(self, of: str) -> Iterator[bytes]:
+        blocks = range(len(self.stored.layer_heads[of].firsts))
+        for start in range(0, len(blocks), _BLOCKS_TOGETHER):
+            yield from self.stored.blocks(of, blocks[start : start + _BLOCKS_TOGETHER])
 
     @once
     def _shape(self) -> IndexShape:

@@ -21,7 +21,7 @@ from lakebed.format.hfile.writer import Codec, HFileWriter, runs_of_bytes, write
 from lakebed.format.log_file import WRITTEN_LOGS, WrittenBlock, block_bytes, delete_block, hfile_data_block
 from lakebed.format.sources import MAX_REMEMBERED_FILE, remember_written
 from lakebed.metadata_records.layout import BASE_FILE_EXTENSION, METADATA_FOLDER
-from lakebed.metadata_records.records import record_form, record_schema
+from lakebed.metadata_records.records import GroupRecords, record_form, record_schema
 from lakebed.model import WriteStat
 from lakebed.storage.base import Durable, Storage
 from lakebed.timeline.bodies.commit import NEW_FILE, stat_record
@@ -257,6 +257,11 @@ def sorted_by_key(keys: pa.Array, values: pa.Array) -> KeysAndValues:
         return keys, values
     order = pc.sort_indices(keys)
     return keys.take(order), values.take(order)
+
+
+def in_key_order(records: GroupRecords) -> Iterable[KeysAndValues]:
+    """The first entries of a file group in ascending byte order of their keys."""
+    return [sorted_by_key(records.keys, records.values)] if records.batches is None else records.batches
 
 
 def _schema(group: FileGroup) -> str:
