@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CorruptFile, InvalidOption
-from lakebed.metadata_records.group_files import HFileForm
-from lakebed.metadata_records.layout import GROUP_ID, GroupSizing, file_group, file_keys
+from lakebed.metadata_records.layout import GROUP_ID, GroupSizing, HFileForm, file_group, file_keys
 from lakebed.metadata_records.merge_records import Layer
 from lakebed.metadata_records.records import GroupRecords, RecordForm, Records, record_form
 from lakebed.model import CommitMetadata

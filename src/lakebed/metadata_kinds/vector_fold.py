@@ -34,7 +34,6 @@ MAX_LAYERS = 15
 # Where clusterings moved more rows than this, or writes put them into new files, entries keep their file groups and
 # positions, and searches look the rows up.
 MAX_MOVED = 4_000_000
-_BLOCKS_TOGETHER = 16
 Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 
@@ -82,17 +81,12 @@ class _Fold:
         table = replace(self.snapshot, as_of=self._shape.instant)
         folded = index.fold(Locators(table, index.groups, stored.coder.shape.instant))
         later = [
-            LaterLayer(of, heads[of], self._blocks_of(of), stored.witnesses.get(of))
+            LaterLayer(of, heads[of], stored.all_blocks_of(of, len(heads[of].firsts)), stored.witnesses.get(of))
             for of in heads
             if of != BUILD and of not in self.layers
         ]
         base = NewBase(stored.coder, self._shape, self._witness)
         yield from IndexRecords(self._shape.instant).batches_of_base(form, base, folded, later)
-
-    def _blocks_of(self, of: str) -> Iterator[bytes]:
-        blocks = range(len(self.stored.layer_heads[of].firsts))
-        for start in range(0, len(blocks), _BLOCKS_TOGETHER):
-            yield from self.stored.blocks(of, blocks[start : start + _BLOCKS_TOGETHER])
 
     @once
     def _shape(self) -> IndexShape:

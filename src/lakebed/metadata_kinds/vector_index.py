@@ -6,7 +6,7 @@ and its witness. No row is read that it did not write, but those of commits with
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -36,7 +36,6 @@ from lakebed.metadata_kinds.vector_coverage import Coverage, Witness, coverage, 
 from lakebed.metadata_kinds.vector_definitions import VectorIndex
 from lakebed.metadata_kinds.vector_fold import folded_records
 from lakebed.metadata_kinds.vector_rows import VectorRows, WrittenVectors, empty, vector_kind, vectors_of_slices
-from lakebed.metadata_kinds.vector_runs import EntryRuns
 from lakebed.metadata_kinds.vector_store import (
     IndexRecords,
     LaterLayer,
@@ -46,8 +45,7 @@ from lakebed.metadata_kinds.vector_store import (
     indexed_rows,
 )
 from lakebed.metadata_records.definitions import IndexDefinition, IndexName
-from lakebed.metadata_records.group_files import HFileForm
-from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing
+from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing, HFileForm
 from lakebed.metadata_records.records import RecordForm, Records
 from lakebed.model import FileSlice
 from lakebed.schema.logical_types import is_vector
@@ -56,7 +54,8 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.vector_index.codes import Coder, trained
 from lakebed.vector_index.entries import Entries, WrittenRows, coded_entries, row_hashes
-from lakebed.vector_index.layers import Changes, Layer, LayerHead, write_layer
+from lakebed.vector_index.layers import Changes, Layer, write_layer
+from lakebed.vector_index.runs import EntryRuns, written_blocks
 from lakebed.vector_index.shape import IndexShape, default_clusters, sample_rows
 
 # The bytes of codes that one commit writes at most. A commit that would write more is left to the next build.
@@ -170,12 +169,7 @@ class BuiltIndex:
     def batches(self, form: RecordForm) -> Iterator[tuple[pa.Array, pa.Array]]:
         """The records of the index, in batches of keys and values in ascending order of the keys."""
         base = NewBase(self.coder, self.coder.shape, self.witness)
-        yield from IndexRecords(self.instant).batches_of_base(form, base, self._blocks(), self._later)
-
-    def _blocks(self) -> Generator[bytes, None, LayerHead]:
-        for number in range(len(self._layer.head.firsts)):
-            yield bytes(self._layer.blocks([number])[0])
-        return self._layer.head
+        yield from IndexRecords(self.instant).batches_of_base(form, base, written_blocks(self._layer), self._later)
 
 
 def built_index(index: VectorIndex, snapshot: Snapshot) -> BuiltIndex:

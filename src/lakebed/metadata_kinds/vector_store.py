@@ -35,6 +35,7 @@ RECORD_TYPE: Final = "LAKEBED_IVF_1"
 _CENTROIDS: Final = "C|"
 # Clusters whose centroids are as near as that to a vector may both be taken for the nearest one.
 _TIE = 1e-3
+_BLOCKS_TOGETHER = 16
 # The bytes of records that are written at a time.
 _BATCH_BYTES = 4 << 20
 # The rows of a layer whose blocks are read as a whole.
@@ -153,6 +154,11 @@ class StoredIndex(StoredLayers):
         if of not in self._small:
             return super().blocks(of, numbers)
         return self.records_of(self._small_layers, [block_key(of, number) for number in numbers])
+
+    def all_blocks_of(self, layer: str, count: int) -> Iterator[bytes]:
+        """The blocks of a layer with so many of them, some read at a time."""
+        for start in range(0, count, _BLOCKS_TOGETHER):
+            yield from self.blocks(layer, range(start, min(start + _BLOCKS_TOGETHER, count)))
 
     @once
     def _small(self) -> frozenset[str]:

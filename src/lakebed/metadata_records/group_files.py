@@ -17,10 +17,10 @@ from lakebed.format.delete_block import encode_deletes
 from lakebed.format.file_names import log_file_name
 from lakebed.format.hashes import plain_strings
 from lakebed.format.hfile.entries import Entries
-from lakebed.format.hfile.writer import Codec, HFileWriter, runs_of_bytes, write_hfile
+from lakebed.format.hfile.writer import HFileWriter, runs_of_bytes, write_hfile
 from lakebed.format.log_file import WRITTEN_LOGS, WrittenBlock, block_bytes, delete_block, hfile_data_block
 from lakebed.format.sources import MAX_REMEMBERED_FILE, remember_written
-from lakebed.metadata_records.layout import BASE_FILE_EXTENSION, METADATA_FOLDER
+from lakebed.metadata_records.layout import BASE_FILE_EXTENSION, METADATA_FOLDER, HFileForm
 from lakebed.metadata_records.records import GroupRecords, record_form, record_schema
 from lakebed.model import WriteStat
 from lakebed.storage.base import Durable, Storage
@@ -43,15 +43,6 @@ _SMALL_BLOCK_BYTES = 64 << 10
 _MEMORY_OF_A_LOG = 2 << 10
 # Bytes of keys and values up to which a log file is made before it is written.
 _READY_BYTES = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class HFileForm:
-    """How the HFiles of a partition are written: their codec, and whether base files have small blocks, for large
-    records of which a lookup needs few."""
-
-    codec: Codec = "gzip"
-    has_small_blocks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

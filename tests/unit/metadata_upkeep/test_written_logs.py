@@ -15,8 +15,8 @@ from lakebed.format.log_file import WRITTEN_LOGS, BlockHead, BlockType, scan_blo
 from lakebed.format.sources import MAX_REMEMBERED_FILE, FileSource, forget_written
 from lakebed.metadata import slices
 from lakebed.metadata.slices import HFILES, LOGS
-from lakebed.metadata_records.group_files import FileGroup, HFileForm, write_log
-from lakebed.metadata_records.layout import METADATA_FOLDER
+from lakebed.metadata_records.group_files import FileGroup, write_log
+from lakebed.metadata_records.layout import METADATA_FOLDER, HFileForm
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage

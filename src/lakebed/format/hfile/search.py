@@ -22,7 +22,7 @@ _WORD: Final = 8
 _MAX_ITEMS: Final = 4
 _WORTH_LEAVING_OUT: Final = 4
 # So few keys are compared one after the other.
-_FEW_ENTRIES: Final = 8
+_MAX_COMPARED: Final = 8
 # The first n bytes of a word.
 _MASKS = np.array([((1 << 8 * n) - 1) << 8 * (8 - n) for n in range(9)], np.uint64)
 
@@ -134,7 +134,7 @@ def exact(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, I
 
 def entries_of(block: EntryBlock, key: bytes) -> list[int]:
     """The positions of the block's entries with this key."""
-    if block.count <= _FEW_ENTRIES:
+    if block.count <= _MAX_COMPARED:
         return [position for position in range(block.count) if block.key(position) == key]
     keys = _sorted_keys(block)
     word = np.uint64(int.from_bytes(key[keys.shared : keys.shared + _WORD].ljust(_WORD, b"\0"), "big"))

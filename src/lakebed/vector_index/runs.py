@@ -60,16 +60,16 @@ class EntryRuns:
             head = write_layer(parts, groups, None, in_memory.append)
             return Layer("", head, lambda numbers: [in_memory[number] for number in numbers])
         self.add(parts, groups)
-        blocks = StoredBlocks()
-        head = _written(LayeredIndex(self._coder, self._runs, BoundedCache(0)).fold(), blocks)
-        self._runs = []
-        return Layer("", head, blocks.read)
+        blocks, folded = StoredBlocks(), LayeredIndex(self._coder, self._runs, BoundedCache(0)).fold()
+        while True:
+            try:
+                blocks.add(next(folded))
+            except StopIteration as end:
+                return Layer("", end.value, blocks.read)
 
 
-def _written(folded: Generator[bytes, None, LayerHead], blocks: StoredBlocks) -> LayerHead:
-    """Write the blocks of a fold; its head."""
-    while True:
-        try:
-            blocks.add(next(folded))
-        except StopIteration as end:
-            return end.value
+def written_blocks(layer: Layer) -> Generator[bytes, None, LayerHead]:
+    """The blocks of a layer one after the other; returns its head."""
+    for number in range(len(layer.head.firsts)):
+        yield bytes(layer.blocks([number])[0])
+    return layer.head

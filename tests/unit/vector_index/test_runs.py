@@ -11,9 +11,9 @@ import pytest
 import lakebed
 from lakebed.metadata_kinds import vector_index
 from lakebed.metadata_kinds.layer_records import BUILD
-from lakebed.metadata_kinds.vector_runs import EntryRuns, StoredBlocks
 from lakebed.vector_index.entries import Entries, WrittenRows, coded_entries, row_hashes
 from lakebed.vector_index.layers import Groups, Layer
+from lakebed.vector_index.runs import EntryRuns, StoredBlocks
 from support.vector_layers import small_coder
 from support.vector_tables import INDEX, check_search, indexed_table, nearest, stored_index, vector_rows
 
