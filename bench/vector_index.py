@@ -191,7 +191,7 @@ def lance_figures(base: np.ndarray, queries: np.ndarray) -> list[tuple[float, fl
 
                 def of(query: np.ndarray, probes: int = probes, refine: int = refine) -> Any:
                     nearest = {"column": "emb", "q": query, "k": NEAREST, "nprobes": probes, "refine_factor": refine}
-                    return dataset.to_table(columns=["id"], nearest=nearest)["id"].to_pylist()
+                    return dataset.to_table(columns=["id", "_distance"], nearest=nearest)["id"].to_pylist()
 
                 answers, cost = timed(of, queries)
                 figures.append((recall(answers, truth), cost))

@@ -7,7 +7,7 @@ from version 8 on it has instants of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -244,18 +244,21 @@ class MetadataStore:
     def group(self, file_slice: FileSlice) -> FileGroup:
         """The file group with `file_slice` as its latest slice, in the form that its writers need."""
         base = file_slice.base_file.name if file_slice.base_file else ""
-        group = self.new_group(file_slice.partition, file_slice.file_id, file_slice.instant)
+        hfile = kind_of(file_slice.partition).hfile
         if self.version >= 8:
-            return replace(group, base_file=base)
+            return FileGroup(self.version, file_slice.partition, file_slice.file_id, hfile, file_slice.instant, base)
         waiting = self.timeline.pending_compaction.get((file_slice.partition, file_slice.file_id))
         instant = waiting.time if waiting is not None else file_slice.instant
         logs = [log for log in file_slice.log_files if log.instant == instant]
-        return replace(
-            group,
-            slice_instant=instant,
-            base_file=base,
-            log_files=tuple(log.name for log in logs),
-            log_version=max((log.version for log in logs), default=0) + 1,
+        return FileGroup(
+            self.version,
+            file_slice.partition,
+            file_slice.file_id,
+            hfile,
+            instant,
+            base,
+            tuple(log.name for log in logs),
+            max((log.version for log in logs), default=0) + 1,
         )
 
     def new_group(self, partition: str, file_id: str, instant: str = "") -> FileGroup:

@@ -53,9 +53,7 @@ def _even(data: Bytes, mvcc: bool) -> Int32s | None:
 
 
 def _has_few_entries(data: Bytes, mvcc: bool) -> bool:
-    """Whether a block is small, or the entries at its start are so large that few fill it."""
-    if len(data) <= max(_MAX_JOINED_BYTES, 2 * _MIN_ENTRY):
-        return True
+    """Whether the entries at the start of a block are so large that few fill it."""
     at, view = 0, data.data
     for _ in range(_LOOKED_AT):
         key_size, value_size, _ = _LENGTHS.unpack_from(view, at)
@@ -259,7 +257,8 @@ def parse_entries(payload: Buffer, *, mvcc: bool) -> EntryBlock:
     data = np.frombuffer(payload, np.uint8)
     if not len(data):
         return EntryBlock(data, np.empty((0, 4), np.int32))
-    for way in () if _has_few_entries(data, mvcc) else (_even, _by_tails, _by_heads):
+    is_small = len(data) <= max(_MAX_JOINED_BYTES, 2 * _MIN_ENTRY)
+    for way in () if is_small or _has_few_entries(data, mvcc) else (_even, _by_tails, _by_heads):
         spans = way(data, mvcc)
         if spans is not None:
             return EntryBlock(data, spans)

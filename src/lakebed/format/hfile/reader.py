@@ -110,6 +110,7 @@ def _ascends(keys: Sequence[bytes]) -> bool:
 # Files up to this size come in one request; of larger ones the end that most likely holds all that is read on opening.
 _SMALL_FILE_BYTES: Final = 256 << 10
 _END_BYTES: Final = 64 << 10
+_SHORTER: Final = "it is shorter than it was"
 # The indexes of large files that stay in memory.
 _OPENINGS_BYTES: Final = 32 << 20
 _MEMORY_OF_AN_OPENING: Final = 4 << 10
@@ -371,11 +372,15 @@ class _Opening:
         if size < blocks.TRAILER_BYTES + 3 * blocks.HEADER.size:
             raise Damaged(f"it has {size} bytes")
         length = size if size <= _SMALL_FILE_BYTES else _END_BYTES
-        end = _read(source, size - length, length)
+        end = source.read(size - length, length)
+        if len(end) != length:
+            raise Damaged(_SHORTER)
         self.trailer = blocks.read_trailer(end[-blocks.TRAILER_BYTES :], size)
         missing = size - length - self.trailer.load_on_open_offset
         if missing > 0:
-            end = b"".join([_read(source, self.trailer.load_on_open_offset, missing), end])
+            end = b"".join([source.read(self.trailer.load_on_open_offset, missing), end])
+            if len(end) != length + missing:
+                raise Damaged(_SHORTER)
         start = size - len(end)
         data = memoryview(end)[self.trailer.load_on_open_offset - start : -blocks.TRAILER_BYTES]
         codec, limit = self.trailer.codec, self.trailer.load_on_open_offset
@@ -413,13 +418,6 @@ class _Opening:
     def nbytes(self) -> int:
         """The bytes of memory that it takes, about."""
         return _MEMORY_OF_AN_OPENING + _MEMORY_OF_A_HANDLE * len(self.handles)
-
-
-def _read(source: ReadRange, offset: int, length: int) -> Buffer:
-    data = source.read(offset, length)
-    if len(data) != length:
-        raise Damaged("it is shorter than it was")
-    return data
 
 
 OPENINGS = BoundedCache[_Opening](_OPENINGS_BYTES)
