@@ -249,6 +249,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "metadata.expected_files": "_BYTES_AN_INSTANT _BYTES_AN_EXTENT",
         "format.log_file": "_WRITTEN_BYTES",
         "metadata_records.group_files": "_MEMORY_OF_A_LOG",
+        "format.hfile.reader": "_MEMORY_OF_AN_OPENING _MEMORY_OF_A_HANDLE",
         "metadata.slices": "_MEMORY_OF_A_BASE _MEMORY_OF_A_BYTE _MEMORY_OF_A_FILE",
         "timeline.history": "_BYTES_OF_ONE",
         "timeline.timeline": "_BYTES_A_FILE _BYTES_A_PROPERTY _MEMORY_OF_A_BYTE",

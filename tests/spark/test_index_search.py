@@ -38,7 +38,7 @@ def test_a_session_searches_by_the_index(spark: Any, warehouse: lakebed.Warehous
     options: dict[str, Any] = {"columns": ["id"], "probes": 1, "rerank": 20}
     for query in (VECTORS[3], VECTORS[:4] + 0.01):
         search = table.search(query, 20, **options)
-        assert search.by_index is not None
+        assert search.plan.by_index is not None
         assert [row.asDict() for row in search.to_spark().collect()] == search.to_arrow().to_pylist()
     exact = table.search(VECTORS[3], 20, columns=["id"], exact=True)
     rows = exact.to_spark().collect()

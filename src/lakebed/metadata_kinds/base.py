@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CorruptFile, InvalidOption
-from lakebed.metadata_records.layout import GROUP_ID, GroupSizing, file_group, file_keys
+from lakebed.metadata_records.layout import GROUP_ID, GroupSizing, HFileForm, file_group, file_keys
 from lakebed.metadata_records.merge_records import Layer
 from lakebed.metadata_records.records import GroupRecords, RecordForm, Records, record_form
 from lakebed.model import CommitMetadata
@@ -204,9 +204,10 @@ class PartitionKind:
     `decode` gives a table with a row a record (or entry of it) from keys, values and the writer's schema; None where
     only lookups of their own read the records. Without a `union` the newest record of a key replaces all.
 
-    `build_position` is its place in the order in which partitions are built, `dropped_with` the partition without which
-    it cannot be, `describe` its text in a list of indexes, if that is not its name. `requested_by` are the fields of a
-    write's settings that ask for it, `index_type` the type of a table's index that does.
+    `hfile` is how its HFiles are written. `build_position` is its place in the order in which partitions are built,
+    `dropped_with` the partition without which it cannot be, `describe` its text in a list of indexes, if that is not
+    its name. `requested_by` are the fields of a write's settings that ask for it, `index_type` the type of a table's
+    index that does.
     """
 
     needs_log_rows: ClassVar[bool] = False
@@ -223,6 +224,7 @@ class PartitionKind:
     decode: Decode | None = None
     union: Union | None = None
     is_overruled: Overruled | None = None
+    hfile: HFileForm = field(default_factory=HFileForm)
     build_position: int = 100
     dropped_with: str | None = None
     requested_by: tuple[str, ...] = ()

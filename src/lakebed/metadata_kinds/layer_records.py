@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -117,6 +117,9 @@ def block_key(of: str, number: int) -> str:
 class StoredLayers:
     """The records of an index in a metadata table; each is read when it is needed."""
 
+    descriptions: ClassVar[tuple[str, ...]] = (_BASE, SHAPE, _WITNESSES)
+    """The first letters of the keys of records that every use of the index needs. They are read together."""
+
     metadata: MetadataLookups
     partition: str
     record_type: str
@@ -124,12 +127,12 @@ class StoredLayers:
     @once
     def base(self) -> Witness:
         """The witness of the build."""
-        return Witness.of(self.record(_BASE))
+        return Witness.of(self.described(_BASE))
 
     @once
     def witnesses(self) -> Mapping[str, Witness]:
         """The witnesses of layers, by the instant of the commit, for a repair with its number."""
-        stored = self.beginning_with(_WITNESSES)
+        stored = {key: data for key, data in self._described.items() if key.startswith(_WITNESSES)}
         return {key.removeprefix(_WITNESSES): Witness.of(data) for key, data in stored.items()}
 
     def coverage(self, snapshot: Snapshot) -> Coverage:
@@ -147,7 +150,7 @@ class StoredLayers:
     @once
     def heads(self) -> Mapping[str, memoryview]:
         """The heads of the layers by name, in the order in which the layers count."""
-        stored = self.beginning_with(_HEADS)
+        stored = self._beginning_with([_HEADS])
         if _HEADS + BUILD not in stored:
             raise self._lost(_HEADS + BUILD)
         return {key.removeprefix(_HEADS): stored[key] for key in sorted(stored)}
@@ -160,11 +163,12 @@ class StoredLayers:
     def blocks(self, of: str, numbers: Sequence[int]) -> list[bytes]:
         """The blocks of a layer with these numbers, in their order."""
         keys = [block_key(of, number) for number in numbers]
-        return self.records_of(self._lookup(keys), keys)
+        rows = self.metadata.lookup(self.partition, pa.array(keys, pa.string()))
+        return self.records_of(self._bytes_by_key(rows), keys)
 
     def all_blocks(self, layers: Sequence[str]) -> dict[str, Any]:
         """All blocks of some layers by `block_key`."""
-        return self._bytes_by_key(self.metadata.beginning_with(self.partition, [f"{_BLOCKS}{of}|" for of in layers]))
+        return self._beginning_with([f"{_BLOCKS}{of}|" for of in layers])
 
     def records_of(self, stored: Mapping[str, bytes], keys: Sequence[str]) -> list[bytes]:
         """The records with these keys. Raises `CorruptFile` if one is missing."""
@@ -173,14 +177,17 @@ class StoredLayers:
                 raise self._lost(key)
         return [stored[key] for key in keys]
 
-    def record(self, key: str) -> bytes:
-        return self.records_of(self._lookup([key]), [key])[0]
+    def described(self, key: str) -> bytes:
+        """The record with this key, of those that every use of the index needs. Raises `CorruptFile` if it is
+        missing."""
+        return self.records_of(self._described, [key])[0]
 
-    def _lookup(self, keys: Sequence[str]) -> dict[str, Any]:
-        return self._bytes_by_key(self.metadata.lookup(self.partition, pa.array(keys, pa.string())))
+    @once
+    def _described(self) -> Mapping[str, Any]:
+        return self._beginning_with(self.descriptions)
 
-    def beginning_with(self, prefix: str) -> dict[str, Any]:
-        return self._bytes_by_key(self.metadata.beginning_with(self.partition, [prefix]))
+    def _beginning_with(self, prefixes: Sequence[str]) -> dict[str, Any]:
+        return self._bytes_by_key(self.metadata.beginning_with(self.partition, prefixes))
 
     def _bytes_by_key(self, rows: pa.Table | None) -> dict[str, Any]:
         """The bytes of records by key."""

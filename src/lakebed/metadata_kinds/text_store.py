@@ -177,7 +177,7 @@ class StoredTextIndex(StoredLayers):
     @once
     def column(self) -> str:
         """The column of the index. Raises `UnsupportedFeature` for an index of a newer release."""
-        shape = parse_json_object(bytes(self.record(SHAPE)))
+        shape = parse_json_object(bytes(self.described(SHAPE)))
         version, column = shape.get("version"), shape.get("column")
         if isinstance(version, int) and version > _VERSION:
             raise UnsupportedFeature(

@@ -7,9 +7,8 @@ from before the newest commit of a fold has no base any more: it is searched exa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -18,28 +17,25 @@ import pyarrow as pa
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata_kinds.layer_records import BUILD
 from lakebed.metadata_kinds.vector_coverage import Witness, instant_of_layer
-from lakebed.metadata_kinds.vector_store import IndexRecords, StoredIndex
+from lakebed.metadata_kinds.vector_store import IndexRecords, LaterLayer, NewBase, StoredIndex
 from lakebed.metadata_records.records import RecordForm
-from lakebed.model import RECORD_KEY, FileGroupId, FileSlice
+from lakebed.model import RECORD_KEY, FileSlice
 from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS
 from lakebed.vector_index.entries import NO_ROW, Entries, row_hashes, vector_positions
-from lakebed.vector_index.layers import Groups, LayerHead
+from lakebed.vector_index.layers import Groups
 from lakebed.vector_index.shape import IndexShape
 
 # Layers are folded when they change this share of the rows of the base, or when there are more than so many of them.
 MIN_SHARE = 0.02
 MAX_LAYERS = 15
-# Where clusterings moved more rows than this, entries keep their file groups, and searches look the rows up.
+# Where clusterings moved more rows than this, or writes put them into new files, entries keep their file groups and
+# positions, and searches look the rows up.
 MAX_MOVED = 4_000_000
-_BATCH_BYTES = 4 << 20
-_BLOCKS_TOGETHER = 16
 Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
-_NO_KEYS: Hashes = np.empty(0, np.uint64)
-_NO_NUMBERS: Numbers = np.empty(0, np.int64)
 
 
 def folded_records(
@@ -79,38 +75,18 @@ class _Fold:
     def records(self, form: RecordForm) -> Iterator[tuple[pa.Array, pa.Array]]:
         """All records of the index after the fold."""
         stored, heads = self.stored, self.stored.layer_heads
-        remaining = [of for of in heads if of != BUILD and of not in self.layers]
-        records = IndexRecords(self._shape.instant)
-        records.add_base(self._witness)
-        records.add_centroids(stored.coder)
         built = {*stored.base.instants}
         index = stored.of_layers((BUILD, *(of for of in self.layers if of not in built)))
         # a view of the newest of these instants and one of today have the same base
-        folded = index.fold(Locators(replace(self.snapshot, as_of=self._shape.instant), index.groups))
-        head: LayerHead | None = None
-        for number in count():
-            try:
-                records.add_block(BUILD, number, next(folded))
-            except StopIteration as end:
-                head = end.value
-                break
-            yield from records.batch(form, _BATCH_BYTES)
-        for of in remaining:
-            blocks = range(len(heads[of].firsts))
-            for start in range(0, len(blocks), _BLOCKS_TOGETHER):
-                numbers = blocks[start : start + _BLOCKS_TOGETHER]
-                for number, data in zip(numbers, stored.blocks(of, numbers), strict=True):
-                    records.add_block(of, number, bytes(data))
-                yield from records.batch(form, _BATCH_BYTES)
-        assert head is not None
-        for of, its_head in [(BUILD, head), *((of, heads[of]) for of in remaining)]:
-            records.add_head(of, its_head.to_bytes())
-            yield from records.batch(form, _BATCH_BYTES)
-        records.add_shape(self._shape.to_bytes())
-        for of in remaining:
-            if of in stored.witnesses:
-                records.add_witness(of, stored.witnesses[of])
-        yield from records.batch(form)
+        table = replace(self.snapshot, as_of=self._shape.instant)
+        folded = index.fold(Locators(table, index.groups, stored.coder.shape.instant))
+        later = [
+            LaterLayer(of, heads[of], stored.all_blocks_of(of, len(heads[of].firsts)), stored.witnesses.get(of))
+            for of in heads
+            if of != BUILD and of not in self.layers
+        ]
+        base = NewBase(stored.coder, self._shape, self._witness)
+        yield from IndexRecords(self._shape.instant).batches_of_base(form, base, folded, later)
 
     @once
     def _shape(self) -> IndexShape:
@@ -134,45 +110,75 @@ class _Fold:
         return Witness(tuple(instants), max(witness.horizon for witness in witnesses))
 
 
+@dataclass(frozen=True, eq=False)
+class _KeyRows:
+    """Rows by the hashes of their keys: the number of the slice of each, and its position in the base file, `NO_ROW`
+    where it is not known."""
+
+    hashes: Hashes
+    slices: Numbers
+    positions: npt.NDArray[np.uint32]
+
+    @classmethod
+    def together(cls, parts: Sequence[_KeyRows]) -> _KeyRows:
+        """The rows of all parts, in ascending order of the hashes."""
+        hashes = np.concatenate([part.hashes for part in parts])
+        order = np.argsort(hashes, kind="stable")
+        slices = np.concatenate([part.slices for part in parts])[order]
+        return cls(hashes[order], slices, np.concatenate([part.positions for part in parts])[order])
+
+
+_NO_ROWS = _KeyRows(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.uint32))
+
+
 class Locators:
     """Where the rows of entries are now: the `relocation` of a fold (see `vector_index/search.py`).
 
     Entries of file groups that are no longer in the table get the group that has their key; those whose key is in none
-    are dropped. An exact vector stays where its file group has log files, in which it would cost much to read it.
+    are dropped. Entries of file groups whose base file was written after the instant `since` get the position of their
+    row in it. An exact vector stays where its file group has log files, in which it would cost much to read it.
     """
 
-    def __init__(self, snapshot: Snapshot, groups: Groups) -> None:
+    def __init__(self, snapshot: Snapshot, groups: Groups, since: str) -> None:
         self._snapshot = snapshot
         slices = {(s.partition, s.file_id): s for s in snapshot.file_slices()}
         old = list(zip(groups.partitions.to_pylist(), groups.ids.to_pylist(), strict=True))
         emptied = {path for path, file_id in old if (path, file_id) not in slices}
-        moved = self._moved([s for s in slices.values() if s.partition in emptied])
-        self._keys, numbers, added = moved if moved is not None else (_NO_KEYS, _NO_NUMBERS, [])
-        listed = list(dict.fromkeys([*(g for g in old if moved is None or g in slices), *added]))
+        rewritten = {group for group, s in slices.items() if s.base_file is not None and s.base_file.instant > since}
+        changed = [s for group, s in slices.items() if s.partition in emptied or group in rewritten]
+        rows = self._rows_of(changed, emptied)
+        self._rows = _NO_ROWS if rows is None else rows
+        added = [] if rows is None else [(s.partition, s.file_id) for s in changed if s.partition in emptied]
+        listed = list(dict.fromkeys([*(g for g in old if rows is None or g in slices), *added]))
         paths, ids = [path for path, _ in listed], [file_id for _, file_id in listed]
         self.groups = Groups(pa.array(paths, pa.string()), pa.array(ids, pa.string()))
         positions = {group: number for number, group in enumerate(listed)}
         self._numbers = np.array([positions.get(group, -1) for group in old], np.int64)
-        self._of_keys = np.array([positions[group] for group in added], np.int64)[numbers] if added else numbers
+        self._of_slices = np.array([positions.get((s.partition, s.file_id), -1) for s in changed], np.int64)
         self._has_logs = np.array([group in slices and bool(slices[group].log_files) for group in listed], np.bool_)
+        self._is_rewritten = np.array([rows is not None and group in rewritten for group in listed], np.bool_)
 
-    def _moved(self, slices: Sequence[FileSlice]) -> tuple[Hashes, Numbers, list[FileGroupId]] | None:
-        """The hashes of the rows of these slices in ascending order, the number of the slice of each, and the slices;
+    def _rows_of(self, slices: Sequence[FileSlice], emptied: Collection[str]) -> _KeyRows | None:
+        """The rows of these slices, of those in other partitions than the emptied ones the rows of their base files;
         None where they have too many rows, or a file is cleaned by now."""
-        hashes, numbers, rows = [_NO_KEYS], [_NO_NUMBERS], 0
+        parts, total = [_NO_ROWS], 0
         try:
             for number, file_slice in enumerate(slices):
+                start = 0
+                file_slice = file_slice if file_slice.partition in emptied else file_slice.without_logs()
                 for batch in self._snapshot.reader.read(file_slice, [RECORD_KEY]):
-                    hashes.append(row_hashes(plain_strings(batch.column(RECORD_KEY)), file_slice.partition))
-                    numbers.append(np.full(batch.num_rows, number, np.int64))
-                    rows += batch.num_rows
-                    if rows > MAX_MOVED:
+                    hashes = row_hashes(plain_strings(batch.column(RECORD_KEY)), file_slice.partition)
+                    positions = np.arange(start, start + len(hashes), dtype=np.uint32)
+                    if file_slice.log_files:
+                        positions = np.full(len(hashes), NO_ROW, np.uint32)
+                    parts.append(_KeyRows(hashes, np.full(len(hashes), number, np.int64), positions))
+                    start += len(hashes)
+                    total += len(hashes)
+                    if total > MAX_MOVED:
                         return None
         except FileNotFoundError:
             return None
-        joined = np.concatenate(hashes)
-        order = np.argsort(joined, kind="stable")
-        return joined[order], np.concatenate(numbers)[order], [(s.partition, s.file_id) for s in slices]
+        return _KeyRows.together(parts)
 
     def relocated(self, entries: Entries) -> Entries:
         """Entries with the numbers of `groups`, without those of rows that are gone."""
@@ -180,13 +186,17 @@ class Locators:
         is_moved = numbers < 0
         if is_moved.any():
             # a key of a table without unique keys may be in several file groups: the entry is for each of them
-            first = np.searchsorted(self._keys, entries.hashes, side="left")
-            counts = np.where(is_moved, np.searchsorted(self._keys, entries.hashes, side="right") - first, 1)
+            first = np.searchsorted(self._rows.hashes, entries.hashes, side="left")
+            counts = np.where(is_moved, np.searchsorted(self._rows.hashes, entries.hashes, side="right") - first, 1)
             at = np.repeat(np.arange(len(entries)), counts)
             among = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
             entries, is_moved, numbers = entries.take(at), is_moved[at], numbers[at]
-            numbers[is_moved] = self._of_keys[(first[at] + among)[is_moved]]
-            entries = replace(entries, rows=np.where(is_moved, np.uint32(NO_ROW), entries.rows))
+            in_rows = (first[at] + among)[is_moved]
+            numbers[is_moved] = self._of_slices[self._rows.slices[in_rows]]
+            rows = entries.rows.copy()
+            rows[is_moved] = self._rows.positions[in_rows]
+            entries = replace(entries, rows=rows)
+        entries = self._with_positions(entries, numbers, self._is_rewritten[numbers] & ~is_moved)
         entries = replace(entries, groups=numbers)
         has_vector = entries.vector_rows >= 0
         if has_vector.any():
@@ -194,3 +204,13 @@ class Locators:
             vectors = entries.vectors[entries.vector_rows[stays]]
             entries = replace(entries, vectors=vectors, vector_rows=vector_positions(stays))
         return entries
+
+    def _with_positions(self, entries: Entries, numbers: Numbers, is_rewritten: npt.NDArray[np.bool_]) -> Entries:
+        """Entries with the positions of those rows whose base files were written again."""
+        if not is_rewritten.any() or not len(self._rows.hashes):
+            return entries
+        at = np.minimum(np.searchsorted(self._rows.hashes, entries.hashes), len(self._rows.hashes) - 1)
+        is_there = is_rewritten & (self._rows.hashes[at] == entries.hashes)
+        is_there &= self._of_slices[self._rows.slices[at]] == numbers
+        placed = np.where(is_there, self._rows.positions[at], np.uint32(NO_ROW))
+        return replace(entries, rows=np.where(is_rewritten, placed, entries.rows))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakebed.errors import CommitConflict, ConflictKind, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds import bloom_filters
 from lakebed.metadata_kinds.base import (
@@ -25,7 +25,6 @@ from lakebed.metadata_kinds.base import (
     required,
 )
 from lakebed.metadata_kinds.layer_records import (
-    BUILD,
     COMMIT,
     NumberedGroups,
     joined_hashes,
@@ -39,12 +38,14 @@ from lakebed.metadata_kinds.vector_fold import folded_records
 from lakebed.metadata_kinds.vector_rows import VectorRows, WrittenVectors, empty, vector_kind, vectors_of_slices
 from lakebed.metadata_kinds.vector_store import (
     IndexRecords,
+    LaterLayer,
+    NewBase,
     StoredIndex,
     expected_rows,
     indexed_rows,
 )
 from lakebed.metadata_records.definitions import IndexDefinition, IndexName
-from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing
+from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing, HFileForm
 from lakebed.metadata_records.records import RecordForm, Records
 from lakebed.model import FileSlice
 from lakebed.schema.logical_types import is_vector
@@ -53,11 +54,16 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.vector_index.codes import Coder, trained
 from lakebed.vector_index.entries import Entries, WrittenRows, coded_entries, row_hashes
-from lakebed.vector_index.layers import Changes
+from lakebed.vector_index.layers import Changes, Layer, write_layer
+from lakebed.vector_index.runs import EntryRuns, written_blocks
 from lakebed.vector_index.shape import IndexShape, default_clusters, sample_rows
 
-# The bytes of codes that one commit or build writes at most. A commit that would write more is left to the next build.
+# The bytes of codes that one commit writes at most. A commit that would write more is left to the next build.
 MAX_BYTES = 1 << 30
+# The entries of a build that are in memory at a time, by their bytes.
+_RUN_BYTES = 64 << 20
+# Rows that are made into codes together, of several file groups: each call takes some milliseconds.
+_CODED_ROWS = 1 << 12
 # The bytes of an entry without its code: factor, hash, group, position, key.
 _ENTRY_BYTES = 48
 
@@ -89,13 +95,14 @@ class VectorIndexKind(LayeredKind[StoredIndex]):
             layer.replaced.append(row_hashes(keys, path))
         caught_up = _catch_up(layer, covered, action.snapshot)
         records = IndexRecords(action.instant)
-        records.add_layer(action.instant, layer.entries, layer.groups.listed(), layer.changes())
+        records.add_layer(action.instant, layer.taken(), layer.groups.listed(), layer.changes())
         return records, caught_up
 
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         definition = required(name.partition, name.expression)
-        records = built_index(VectorIndex.of(definition), build.snapshot).records
-        return grouped(name.partition, records.encoded(build.form)), definition
+        built = built_index(VectorIndex.of(definition), build.snapshot)
+        (group,) = grouped(name.partition, Records.upserts(pa.array([], pa.string()), pa.array([], pa.binary())))
+        return [replace(group, batches=built.batches(build.form))], definition
 
     def compacted(
         self, partition: str, metadata: MetadataLookups, snapshot: Snapshot, form: RecordForm
@@ -124,18 +131,20 @@ class VectorIndexKind(LayeredKind[StoredIndex]):
             layer.add(replace(part, keys=keys, vectors=part.vectors[is_lost], positions=positions))
         of = stored.name_of_repair(snapshot.instant)
         records = IndexRecords(snapshot.instant)
-        records.add_layer(of, layer.entries, layer.groups.listed(), None)
+        records.add_layer(of, layer.taken(), layer.groups.listed(), None)
         records.add_witness(of, witness_of(snapshot.timeline, snapshot.instant, instants, ()))
         return records.encoded(table.form)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class BuiltIndex:
-    """The records of an index that was built from a view of a table, with what they cover."""
+    """An index that was built from a view of a table, with what it covers."""
 
+    instant: str
     coder: Coder
     witness: Witness
-    records: IndexRecords
+    _layer: Layer
+    _later: list[LaterLayer] = field(default_factory=list[LaterLayer])
 
     def catch_up(self, snapshot: Snapshot) -> None:
         """Add a layer with the rows of the commits in a view that came after the build. Raises `CommitConflict` where
@@ -152,33 +161,30 @@ class BuiltIndex:
         layer = _LayerOfRows(self.coder)
         instants = _catch_up(layer, covered, snapshot)
         if instants:
-            of = repair_layer(snapshot.instant or "", 0)
-            self.records.add_layer(of, layer.entries, layer.groups.listed(), layer.changes())
-            self.records.add_witness(of, witness_of(snapshot.timeline, snapshot.instant, instants, ()))
+            blocks: list[bytes] = []
+            head = write_layer(layer.taken(), layer.groups.listed(), layer.changes(), blocks.append)
+            witness = witness_of(snapshot.timeline, snapshot.instant, instants, ())
+            self._later.append(LaterLayer(repair_layer(snapshot.instant or "", 0), head, blocks, witness))
+
+    def batches(self, form: RecordForm) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """The records of the index, in batches of keys and values in ascending order of the keys."""
+        base = NewBase(self.coder, self.coder.shape, self.witness)
+        yield from IndexRecords(self.instant).batches_of_base(form, base, written_blocks(self._layer), self._later)
 
 
 def built_index(index: VectorIndex, snapshot: Snapshot) -> BuiltIndex:
-    """An index over the rows of a view. Raises `UnsupportedFeature` for too many rows."""
+    """An index over the rows of a view. Its entries are in memory up to a bound, beyond it in temporary files."""
     slices = snapshot.file_slices()
     rows = sum(parallel_map(snapshot.reader.count, slices))
     shape = _shape(index, snapshot, rows)
-    if rows * _entry_bytes(shape) > MAX_BYTES:
-        raise UnsupportedFeature(
-            f"a vector index over {rows:,} rows of {index.column} takes more than {MAX_BYTES >> 30} GB",
-            hint="Search without an index, or with bits=4.",
-            context={"feature": "vector index", "rows": rows},
-        )
     coder = trained(shape, _sample(snapshot, slices, shape, rows))
-    layer = _LayerOfRows(coder)
+    layer, runs = _LayerOfRows(coder), EntryRuns(coder)
     for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, vector_kind(shape)):
         layer.add(part)
-    witness = first_witness(snapshot.timeline)
-    records = IndexRecords(snapshot.instant or "0" * 17)
-    records.add_base(witness)
-    records.add_centroids(coder)
-    records.add_shape(coder.shape.to_bytes())
-    records.add_layer(BUILD, layer.entries, layer.groups.listed(), None)
-    return BuiltIndex(coder, witness, records)
+        if layer.nbytes > _RUN_BYTES:
+            runs.add(layer.taken(), layer.groups.listed())
+    built = runs.joined(layer.taken(), layer.groups.listed())
+    return BuiltIndex(snapshot.instant or "0" * 17, coder, first_witness(snapshot.timeline), built)
 
 
 def _catch_up(layer: _LayerOfRows, covered: Coverage, snapshot: Snapshot) -> list[str]:
@@ -243,11 +249,12 @@ class _LayerOfRows:
     """Collects the entries of one layer."""
 
     coder: Coder
-    entries: list[Entries] = field(default_factory=list[Entries])
     replaced: list[np.ndarray] = field(default_factory=list[np.ndarray])
     written: list[np.ndarray] = field(default_factory=list[np.ndarray])
     groups: NumberedGroups = field(default_factory=NumberedGroups)
     nbytes: int = 0
+    _entries: list[Entries] = field(default_factory=list[Entries])
+    _waiting: list[WrittenRows] = field(default_factory=list[WrittenRows])
 
     def add(self, rows: VectorRows) -> None:
         """Add the entries of some rows of one file group."""
@@ -257,15 +264,30 @@ class _LayerOfRows:
             return
         hashes = row_hashes(rows.keys, rows.partition)
         numbers = np.full(len(hashes), self.groups.number((rows.partition, rows.file_id)), np.int64)
-        self.entries.append(
-            coded_entries(self.coder, WrittenRows(rows.vectors, rows.keys, hashes, numbers, rows.positions))
-        )
+        self._waiting.append(WrittenRows(rows.vectors, rows.keys, hashes, numbers, rows.positions))
         self.written.append(hashes)
         self.nbytes += len(hashes) * _entry_bytes(self.coder.shape)
+        if sum(len(part.hashes) for part in self._waiting) >= _CODED_ROWS:
+            self._encode()
+
+    def _encode(self) -> None:
+        if self._waiting:
+            self._entries.append(coded_entries(self.coder, WrittenRows.together(self._waiting)))
+            self._waiting = []
+
+    def taken(self) -> list[Entries]:
+        """The entries so far, which are forgotten then."""
+        self._encode()
+        entries, self._entries, self.nbytes = self._entries, [], 0
+        return entries
 
     def changes(self) -> Changes:
         """The rows whose earlier entries do not count any more, and those that may have another vector."""
         return Changes(joined_hashes(self.replaced), joined_hashes(self.written))
 
 
-KIND = VectorIndexKind(VECTOR_INDEX, is_prefix=True, decode=bloom_filters.decode, build_position=80, describe=_describe)
+# Codes do not become smaller by a codec, and a search reads one cluster here and one there.
+_HFILE = HFileForm("none", has_small_blocks=True)
+KIND = VectorIndexKind(
+    VECTOR_INDEX, is_prefix=True, decode=bloom_filters.decode, hfile=_HFILE, build_position=80, describe=_describe
+)

@@ -5,10 +5,11 @@ They are those of `layer_records`, and in addition the centroids, under the keys
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from itertools import count
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,9 @@ import pyarrow.compute as pc
 
 from lakebed.metadata_kinds.layer_records import BUILD, SHAPE, LayerRecords, StoredLayers, block_key, opened_once
 from lakebed.metadata_kinds.stored import COMPARED, joined
+from lakebed.metadata_kinds.vector_coverage import Witness
 from lakebed.metadata_kinds.vector_rows import VectorRows, vector_kind, vectors_of_slices
+from lakebed.metadata_records.records import RecordForm
 from lakebed.sharing import once
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
@@ -32,6 +35,9 @@ RECORD_TYPE: Final = "LAKEBED_IVF_1"
 _CENTROIDS: Final = "C|"
 # Clusters whose centroids are as near as that to a vector may both be taken for the nearest one.
 _TIE = 1e-3
+_BLOCKS_TOGETHER = 16
+# The bytes of records that are written at a time.
+_BATCH_BYTES = 4 << 20
 # The rows of a layer whose blocks are read as a whole.
 _SMALL_LAYER = 1 << 13
 
@@ -47,6 +53,39 @@ class IndexRecords(LayerRecords):
         for number, record in enumerate(coder.centroids.to_records()):
             self.add(f"{_CENTROIDS}{number:04x}", record)
 
+    def batches_of_base(
+        self,
+        form: RecordForm,
+        base: NewBase,
+        blocks: Generator[bytes, None, LayerHead],
+        later: Sequence[LaterLayer],
+    ) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """All records of an index with a new base, whose blocks come one after the other, and with later layers: in
+        batches of keys and values in ascending order of the keys."""
+        self.add_base(base.witness)
+        self.add_centroids(base.coder)
+        heads: list[tuple[str, LayerHead]] = []
+        for number in count():
+            try:
+                self.add_block(BUILD, number, next(blocks))
+            except StopIteration as end:
+                heads.append((BUILD, end.value))
+                break
+            yield from self.batch(form, _BATCH_BYTES)
+        for layer in later:
+            for number, data in enumerate(layer.blocks):
+                self.add_block(layer.name, number, bytes(data))
+                yield from self.batch(form, _BATCH_BYTES)
+            heads.append((layer.name, layer.head))
+        for of, head in heads:
+            self.add_head(of, head.to_bytes())
+            yield from self.batch(form, _BATCH_BYTES)
+        self.add_shape(base.shape.to_bytes())
+        for layer in later:
+            if layer.witness is not None:
+                self.add_witness(layer.name, layer.witness)
+        yield from self.batch(form)
+
     def add_layer(self, of: str, parts: Sequence[Entries], groups: Groups, changes: Changes | None) -> None:
         """The records of a layer: its blocks and its head."""
         numbers = iter(range(1 << 32))
@@ -55,8 +94,30 @@ class IndexRecords(LayerRecords):
 
 
 @dataclass(frozen=True, eq=False)
+class NewBase:
+    """What describes a base: its coder, its shape, which may count more folds than that of the coder, and the commits
+    that it covers."""
+
+    coder: Coder
+    shape: IndexShape
+    witness: Witness
+
+
+@dataclass(frozen=True, eq=False)
+class LaterLayer:
+    """A layer that stays beside a new base: its blocks are read when they are written."""
+
+    name: str
+    head: LayerHead
+    blocks: Iterable[bytes]
+    witness: Witness | None
+
+
+@dataclass(frozen=True, eq=False)
 class StoredIndex(StoredLayers):
     """The records of a vector index in a metadata table; each is read when it is needed."""
+
+    descriptions: ClassVar[tuple[str, ...]] = (*StoredLayers.descriptions, _CENTROIDS)
 
     record_type: str = field(default=RECORD_TYPE, init=False)
     _layered: dict[tuple[str, ...], LayeredIndex] = field(default_factory=dict, repr=False)
@@ -64,10 +125,10 @@ class StoredIndex(StoredLayers):
     @once
     def coder(self) -> Coder:
         """The coder of the index: its shape and its centroids."""
-        centroids = self.beginning_with(_CENTROIDS)
+        centroids = sorted(key for key in self._described if key.startswith(_CENTROIDS))
         return Coder(
-            IndexShape.from_bytes(self.record(SHAPE)),
-            Centroids.from_records([centroids[key] for key in sorted(centroids)]),
+            IndexShape.from_bytes(self.described(SHAPE)),
+            Centroids.from_records(self.records_of(self._described, centroids)),
         )
 
     def layered(self, snapshot: Snapshot) -> LayeredIndex:
@@ -93,6 +154,11 @@ class StoredIndex(StoredLayers):
         if of not in self._small:
             return super().blocks(of, numbers)
         return self.records_of(self._small_layers, [block_key(of, number) for number in numbers])
+
+    def all_blocks_of(self, layer: str, count: int) -> Iterator[bytes]:
+        """The blocks of a layer with so many of them, some read at a time."""
+        for start in range(0, count, _BLOCKS_TOGETHER):
+            yield from self.blocks(layer, range(start, min(start + _BLOCKS_TOGETHER, count)))
 
     @once
     def _small(self) -> frozenset[str]:

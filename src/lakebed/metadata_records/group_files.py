@@ -20,8 +20,8 @@ from lakebed.format.hfile.entries import Entries
 from lakebed.format.hfile.writer import HFileWriter, runs_of_bytes, write_hfile
 from lakebed.format.log_file import WRITTEN_LOGS, WrittenBlock, block_bytes, delete_block, hfile_data_block
 from lakebed.format.sources import MAX_REMEMBERED_FILE, remember_written
-from lakebed.metadata_records.layout import BASE_FILE_EXTENSION, METADATA_FOLDER
-from lakebed.metadata_records.records import record_form, record_schema
+from lakebed.metadata_records.layout import BASE_FILE_EXTENSION, METADATA_FOLDER, HFileForm
+from lakebed.metadata_records.records import GroupRecords, record_form, record_schema
 from lakebed.model import WriteStat
 from lakebed.storage.base import Durable, Storage
 from lakebed.timeline.bodies.commit import NEW_FILE, stat_record
@@ -37,6 +37,8 @@ _LOG_BLOCK_BYTES = 64 << 20
 # Bytes of entries in a block of a base file. Hudi's default is four times as many; a lookup inflates a block for each
 # key of a large shard, and all blocks of a small one either way.
 _BASE_BLOCK_BYTES = 256 << 10
+# Bytes of a block in partitions of large records, of which a lookup needs few.
+_SMALL_BLOCK_BYTES = 64 << 10
 # Bytes of what is around a written log file in memory.
 _MEMORY_OF_A_LOG = 2 << 10
 # Bytes of keys and values up to which a log file is made before it is written.
@@ -54,6 +56,7 @@ class FileGroup:
     version: int
     partition: str
     file_id: str
+    hfile: HFileForm
     slice_instant: str
     base_file: str = ""
     log_files: tuple[str, ...] = ()
@@ -204,7 +207,8 @@ def write_base(
         writer = HFileWriter(
             upload.write,
             schema_json=schema_json or record_schema(record_form(group.version)),
-            block_size=_BASE_BLOCK_BYTES,
+            codec=group.hfile.codec,
+            block_size=_SMALL_BLOCK_BYTES if group.hfile.has_small_blocks else _BASE_BLOCK_BYTES,
             hbase_keys=group.version < _FIRST_NATIVE_VERSION,
         )
         count = 0
@@ -246,6 +250,11 @@ def sorted_by_key(keys: pa.Array, values: pa.Array) -> KeysAndValues:
     return keys.take(order), values.take(order)
 
 
+def in_key_order(records: GroupRecords) -> Iterable[KeysAndValues]:
+    """The first entries of a file group in ascending byte order of their keys."""
+    return [sorted_by_key(records.keys, records.values)] if records.batches is None else records.batches
+
+
 def _blocks(
     group: FileGroup, instant: str, keys: pa.StringArray, values: pa.BinaryArray, deleted: pa.StringArray
 ) -> Iterator[WrittenBlock]:
@@ -256,7 +265,9 @@ def _blocks(
     hbase_keys = group.version < _FIRST_NATIVE_VERSION
     for first, count in runs_of_bytes(keys, values, _LOG_BLOCK_BYTES):
         entries = Entries(keys.slice(first, count).cast(pa.binary()), values.slice(first, count))
-        hfile = write_hfile(entries.keys, entries.values, schema_json=schema, hbase_keys=hbase_keys)
+        hfile = write_hfile(
+            entries.keys, entries.values, schema_json=schema, codec=group.hfile.codec, hbase_keys=hbase_keys
+        )
         yield hfile_data_block(schema, hfile, instant), (entries, schema)
     if len(deleted):
         yield delete_block(encode_deletes(deleted, group.partition), instant, schema), None

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -222,6 +222,15 @@ LOGGED_SINCE = "lakebed.logged.since"
 _RECORD_BYTES = 48
 GROUP_ID = re.compile(r"(.+)-(\d{4,})-0")
 _BASE_FILE = re.compile(r"([^_]+)_([a-zA-Z0-9-]+)_(\d+)\.hfile")
+
+
+@dataclass(frozen=True, slots=True)
+class HFileForm:
+    """How the HFiles of a partition are written: their codec, and whether base files have small blocks, for large
+    records of which a lookup needs few."""
+
+    codec: Literal["gzip", "none"] = "gzip"
+    has_small_blocks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -356,8 +357,15 @@ class Records:
 @dataclass(frozen=True, slots=True)
 class GroupRecords:
     """The first entries of one file group, in any order and without repeated keys. `data_partition` is set for a
-    partitioned record index."""
+    partitioned record index. Entries that are too many for memory are `batches` in ascending byte order of the keys,
+    which come once; they are those of the only file group of a partition."""
 
     keys: pa.StringArray
     values: pa.BinaryArray
     data_partition: str | None = None
+    batches: Iterable[tuple[pa.Array, pa.Array]] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no entries."""
+        return not len(self.keys) and self.batches is None

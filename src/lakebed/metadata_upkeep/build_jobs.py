@@ -22,7 +22,7 @@ from lakebed.metadata_kinds.registry import kind_of
 from lakebed.metadata_kinds.routing import split_by_group
 from lakebed.metadata_kinds.secondary_index import entries, indexed_pairs
 from lakebed.metadata_records.definitions import IndexDefinition, IndexName, index_version
-from lakebed.metadata_records.group_files import FileGroup, WrittenBase, sorted_by_key, write_base
+from lakebed.metadata_records.group_files import FileGroup, WrittenBase, in_key_order, sorted_by_key, write_base
 from lakebed.metadata_records.layout import (
     FILE_KEY_LENGTH,
     PARTITIONED_SIZING,
@@ -128,6 +128,8 @@ def written_here(
     """Write the base files of an index whose file groups exist, in this process: the records of a first build,
     distributed over the file groups. Returns the files. Ranges of files that writers have already logged there are left
     out: both would be united, and their counts added."""
+    if len(records) == 1 and records[0].batches is not None:
+        return [write_base(store.data_storage, new.groups[0], new.instant, in_key_order(records[0]))]
     version = index_version(definition, store.version)
     unites = kind_of(new.partition).union is not None
     all_records = _together(records)

@@ -158,7 +158,7 @@ def _missing_groups(store: MetadataStore, partition: str, records: Records) -> l
     existing_paths = {kind.data_partition_of(file_slice.file_id) for file_slice in store.slices.file_slices(partition)}
     count = max(store.settings.partitioned_sizing.minimum, 1)
     return [
-        FileGroup(store.version, partition, kind.file_id(partition, number, path), "")
+        store.new_group(partition, kind.file_id(partition, number, path))
         for path in records.paths()
         if path not in existing_paths
         for number in range(count)

@@ -25,7 +25,7 @@ from lakebed.metadata_records.group_files import (
     CREATION_TOKEN,
     FileGroup,
     WrittenBase,
-    sorted_by_key,
+    in_key_order,
     write_base,
     write_creation_log,
 )
@@ -108,7 +108,7 @@ def new_partition(store: MetadataStore, partition: str, counts: int | Mapping[st
         for first in [first_free_number(store, partition, path)]
         for number in range(count)
     ]
-    groups = tuple(FileGroup(store.version, partition, id_, instant) for id_ in sorted(ids))
+    groups = tuple(store.new_group(partition, id_, instant) for id_ in sorted(ids))
     return NewPartition(partition, instant, groups)
 
 
@@ -185,7 +185,7 @@ def _withdraw(store: MetadataStore, new: NewPartition) -> None:
 def initialise(
     store: MetadataStore, partition: str, groups: Sequence[GroupRecords], definition: IndexDefinition | None = None
 ) -> TableConfig:
-    """Build a partition from records in memory: one entry of `groups` for each of its file groups, in order. Returns
+    """Build a partition from its first records: one entry of `groups` for each of its file groups, in order. Returns
     the data table's new settings."""
     counts: int | dict[str, int] = len(groups)
     if groups and groups[0].data_partition is not None:
@@ -198,14 +198,12 @@ def initialise(
     for group in new.groups:
         waiting.setdefault(kind_of(partition).data_partition_of(group.file_id), []).append(group)
     filled = [(waiting[group_records.data_partition].pop(0), group_records) for group_records in groups]
-    filled = [(group, group_records) for group, group_records in filled if len(group_records.keys)]
+    filled = [(group, group_records) for group, group_records in filled if not group_records.is_empty]
 
     def write(item: tuple[FileGroup, GroupRecords]) -> WrittenBase:
         group, group_records = item
         store.check_lock()
-        return write_base(
-            store.data_storage, group, new.instant, [sorted_by_key(group_records.keys, group_records.values)]
-        )
+        return write_base(store.data_storage, group, new.instant, in_key_order(group_records))
 
     return complete_partition(store, new, parallel_map(write, filled, store.settings.threads), definition)
 

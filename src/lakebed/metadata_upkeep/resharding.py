@@ -121,7 +121,7 @@ def _new_group(store: MetadataStore, partition: str, number: int, path: str | No
             hint="Drop the index and build it again; file ids sort as texts, so they have four digits.",
             context={"partition": partition},
         )
-    return FileGroup(store.version, partition, kind_of(partition).file_id(partition, number, path), "")
+    return store.new_group(partition, kind_of(partition).file_id(partition, number, path))
 
 
 def _highest_number(store: MetadataStore, partition: str, path: str | None) -> int:

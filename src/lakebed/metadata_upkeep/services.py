@@ -24,7 +24,7 @@ from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, b
 from lakebed.metadata.lookups import MetadataTable, snapshot_of
 from lakebed.metadata.slice_merge import Unordered, open_slice
 from lakebed.metadata_kinds.registry import kind_of
-from lakebed.metadata_records.group_files import FileGroup, WrittenBase, WrittenLog, new_token, write_base
+from lakebed.metadata_records.group_files import WrittenBase, WrittenLog, new_token, write_base
 from lakebed.metadata_records.layout import parse_files
 from lakebed.metadata_upkeep.creation import drop_unfinished
 from lakebed.metadata_upkeep.resharding import is_being_written, reshard, undo_dead_replaces
@@ -230,7 +230,7 @@ def _map_slices(store: MetadataStore, compact: Callable[[FileSlice], R], slices:
 def _compact(store: MetadataStore, file_slice: FileSlice, instant: str, content: Batches | None) -> _Compacted:
     started = time.monotonic()
     merge = open_slice(store.slices, file_slice)
-    group = FileGroup(store.version, file_slice.partition, file_slice.file_id, instant)
+    group = store.new_group(file_slice.partition, file_slice.file_id, instant)
     read_millis = int((time.monotonic() - started) * 1000)
     if content is None:
         table = snapshot_of(store.data_storage, store.data_config, store.data_timeline)
@@ -299,16 +299,19 @@ def _compact_logs(store: MetadataStore, file_slice: FileSlice, instant: str) -> 
     deleted = [layer for _, layer in merge.layers if layer is not None]
     removed = pc.unique(pa.concat_arrays([*deleted, changes.keys.filter(pc.invert(present))]))
     headers = _headers(instant, store.slices.log_blocks(file_slice), merge.schema_json)
-    blocks = list[LogBlock]()
+    blocks, group = list[LogBlock](), store.group(file_slice)
     if len(removed):
         content = encode_deletes(removed.cast(pa.string()), file_slice.partition)
         blocks.append(LogBlock(BlockType.DELETE, headers, content))
     if len(keys):
         content = write_hfile(
-            keys, values, schema_json=merge.schema_json, hbase_keys=store.version < _FIRST_NATIVE_VERSION
+            keys,
+            values,
+            schema_json=merge.schema_json,
+            codec=group.hfile.codec,
+            hbase_keys=store.version < _FIRST_NATIVE_VERSION,
         )
         blocks.append(LogBlock(BlockType.HFILE_DATA, headers, content))
-    group: FileGroup = store.group(file_slice)
     log_instant = instant if store.version >= 8 else group.slice_instant
     name = log_file_name(group.file_id, log_instant, group.log_version, new_token())
     body = b"".join(map(block_bytes, blocks))

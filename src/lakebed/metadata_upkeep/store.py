@@ -22,6 +22,7 @@ from lakebed.errors import (
     TableNotFound,
 )
 from lakebed.metadata.slices import MetadataSlices
+from lakebed.metadata_kinds.registry import kind_of
 from lakebed.metadata_records.definitions import IndexDefinition, load_definitions
 from lakebed.metadata_records.group_files import FileGroup
 from lakebed.metadata_records.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing, is_of_data, parse_files
@@ -243,8 +244,9 @@ class MetadataStore:
     def group(self, file_slice: FileSlice) -> FileGroup:
         """The file group with `file_slice` as its latest slice, in the form that its writers need."""
         base = file_slice.base_file.name if file_slice.base_file else ""
+        hfile = kind_of(file_slice.partition).hfile
         if self.version >= 8:
-            return FileGroup(self.version, file_slice.partition, file_slice.file_id, file_slice.instant, base)
+            return FileGroup(self.version, file_slice.partition, file_slice.file_id, hfile, file_slice.instant, base)
         waiting = self.timeline.pending_compaction.get((file_slice.partition, file_slice.file_id))
         instant = waiting.time if waiting is not None else file_slice.instant
         logs = [log for log in file_slice.log_files if log.instant == instant]
@@ -252,11 +254,16 @@ class MetadataStore:
             self.version,
             file_slice.partition,
             file_slice.file_id,
+            hfile,
             instant,
             base,
             tuple(log.name for log in logs),
             max((log.version for log in logs), default=0) + 1,
         )
+
+    def new_group(self, partition: str, file_id: str, instant: str = "") -> FileGroup:
+        """A file group with this id without files; `instant` is that of its next slice."""
+        return FileGroup(self.version, partition, file_id, kind_of(partition).hfile, instant)
 
     def complete(
         self,

@@ -22,6 +22,7 @@ from lakebed.errors import CommitConflict, ConflictKind, CorruptFile, StorageErr
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
+from lakebed.format.hfile.reader import OPENINGS
 from lakebed.format.log_file import WRITTEN_LOGS
 from lakebed.metadata.slices import HFILES, LOGS
 from lakebed.model import HDFS_LOCK_FILE, HOODIE, LOCK_FILE, Action
@@ -282,7 +283,7 @@ def _finish(storage: Storage, lock: Lock) -> bool:
 
 def forget_files() -> None:
     """Empty the process's caches of files: those of a recreated table may have the names and sizes of old ones."""
-    for cache in (HFILES, LOGS, WRITTEN_LOGS, BLOCKS, FOOTERS, POSITIONS):
+    for cache in (HFILES, OPENINGS, LOGS, WRITTEN_LOGS, BLOCKS, FOOTERS, POSITIONS):
         cache.clear()
 
 

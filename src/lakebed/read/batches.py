@@ -12,6 +12,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -104,6 +106,12 @@ class RowReader:
             page_checksums=self.page_checksums,
         ):
             yield from self.shaped(batch, file_slice.partition)
+
+    def positions(self, slices: SliceReader, file_slice: FileSlice) -> npt.NDArray[np.int64] | None:
+        """The positions of the matching rows of the slice in its base file, from the columns of the predicate alone;
+        None where it has log files, or where reading these columns first does not pay."""
+        filtered = self._filtered(slices, file_slice) if file_slice.is_base_file else None
+        return None if filtered is None else filtered.positions()
 
     def touched(
         self, slices: SliceReader, file_slice: FileSlice, base: BaseFile, *, caches_keys: bool = False

@@ -89,6 +89,12 @@ class FilteredRows:
         if waiting:
             yield from self._joined(rows, parts)
 
+    def positions(self) -> Rows:
+        """The positions in the file of the matching rows, in ascending order."""
+        starts = self._footer.footer.group_starts
+        matches = self._matches(self._matching_groups(), None)
+        return np.concatenate([np.empty(0, np.int64), *(rows + starts[number] for number, rows, _ in matches)])
+
     @once
     def _footer(self) -> KeyFooter:
         return FOOTERS.read(self.reader.storage, self.base.path, self.base.size)

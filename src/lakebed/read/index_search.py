@@ -6,7 +6,7 @@ An answer holds rows of the view alone, with their exact distances. What is appr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.hashes import plain_strings
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata_kinds.vector_definitions import vector_index_of
+from lakebed.metadata_kinds.vector_definitions import vector_index_of, vector_indexes
 from lakebed.metadata_kinds.vector_store import OpenedIndex, open_index, stored_index
 from lakebed.model import RECORD_KEY, FileGroupId, FileSlice
 from lakebed.read.batches import row_readers
@@ -362,25 +362,40 @@ class IndexSearch:
         return "\n".join(lines)
 
 
-def index_search(scan: Scan, task: SearchTask, options: SearchOptions) -> IndexSearch | None:
-    """The search by the table's vector index on the searched column; None where it has none for the metric, or none
-    that covers the view, and where comparing all rows takes less."""
+@dataclass(frozen=True, eq=False)
+class SearchPlan:
+    """How a table is searched: by an index (`by_index`), or exactly by `task`, and the reason for that."""
+
+    task: SearchTask
+    by_index: IndexSearch | None = None
+    reason: str = ""
+
+    def text(self) -> str:
+        """Lines that say so, with what a search by an index looks at; it runs for that."""
+        return f"  exactly     {self.reason}" if self.by_index is None else self.by_index.text()
+
+
+def search_plan(scan: Scan, task: SearchTask, options: SearchOptions) -> SearchPlan:
+    """The search by the table's vector index on the searched column; an exact one where it has none for the metric, or
+    none that covers the view, and where comparing all rows takes less."""
     snapshot, nearest = scan.snapshot, task.nearest
-    definition = vector_index_of(snapshot, nearest.column, nearest.metric)
-    metadata = snapshot.metadata
-    if definition is None or metadata is None or snapshot.repeats_keys:
-        return None
-    if MergeRules.of_table(snapshot.config).merger is not None:
-        return None
+    reason = _reason_for_all_rows(snapshot, task, options)
+    if reason is not None:
+        return SearchPlan(task, reason=reason)
+    definition, metadata = vector_index_of(snapshot, nearest.column, nearest.metric), snapshot.metadata
+    assert definition is not None
+    assert metadata is not None
     stored = stored_index(metadata, definition.partition)
     covered = stored.coverage(snapshot)
     if covered.reason is not None:
-        return None
+        return SearchPlan(task, reason=f"the vector index on {nearest.column} is left out: {covered.reason}")
     allowed = None
     if scan.parsed_filter() is not None:
-        allowed = allowed_rows(scan)
-        if len(allowed) < MIN_ROWS:
-            return None
+        conditional = ConditionalRows.of(scan)
+        if conditional.count < MIN_ROWS:
+            rows = count_text(conditional.count, "row")
+            return SearchPlan(conditional.narrowed(task), reason=f"the condition leaves {rows}, below {MIN_ROWS:,}")
+        allowed = conditional.hashes()
     names = [f.name for f in task.schema if f.name not in (DISTANCE, QUERY_INDEX)]
     jobs = {(job.file_slice.partition, job.file_slice.file_id): job for job in task.jobs}
     rows = CandidateRows(
@@ -392,7 +407,7 @@ def index_search(scan: Scan, task: SearchTask, options: SearchOptions) -> IndexS
         # small reads of local files take less time than threads do that take turns
         task.threads if is_remote(snapshot.storage) else 1,
     )
-    return IndexSearch(
+    by_index = IndexSearch(
         open_index(stored, snapshot),
         task,
         rows,
@@ -401,13 +416,76 @@ def index_search(scan: Scan, task: SearchTask, options: SearchOptions) -> IndexS
         options.probes or definition.probes,
         options.rerank or max(_RERANK, _RERANK_OF_K * nearest.count),
     )
+    return SearchPlan(task, by_index)
+
+
+def _reason_for_all_rows(snapshot: Snapshot, task: SearchTask, options: SearchOptions) -> str | None:
+    """Why no index of the table can be asked, whatever it covers; None if one can."""
+    nearest = task.nearest
+    if options.exact:
+        return "as it was asked for"
+    if vector_index_of(snapshot, nearest.column, nearest.metric) is None:
+        others = [index for index in vector_indexes(snapshot) if index.column == nearest.column]
+        if not others:
+            return f"the table has no vector index on {nearest.column}"
+        return f"the vector index on {nearest.column} is of the metric {others[0].metric}"
+    if snapshot.repeats_keys:
+        return "a key may have several rows"
+    if MergeRules.of_table(snapshot.config).merger is not None:
+        return "the table's own merge function makes new vectors as rows are read"
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionalRows:
+    """The rows that fulfil the condition of a scan, from one read of the columns of the condition: for each file slice
+    the positions of its rows, or (None) the hashes of them. `readers` read the record keys."""
+
+    slices: SliceReader
+    readers: Sequence[tuple[FileSlice, RowReader]]
+    positions: Sequence[Numbers | None]
+    hashed: Sequence[npt.NDArray[np.uint64]]
+
+    @classmethod
+    def of(cls, scan: Scan) -> ConditionalRows:
+        """The rows that fulfil the condition of this scan."""
+        keys = scan.of_columns([RECORD_KEY]).plan
+        readers = row_readers(keys, keys.predicate)
+        positions = [reader.positions(scan.reader, file_slice) for file_slice, reader in readers]
+        hashed = [
+            np.empty(0, np.uint64) if rows is not None else _hashes_of(reader.read(scan.reader, file_slice), file_slice)
+            for (file_slice, reader), rows in zip(readers, positions, strict=True)
+        ]
+        return cls(scan.reader, readers, positions, hashed)
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return sum(len(rows) for rows in (*self.positions, *self.hashed) if rows is not None)
+
+    def narrowed(self, task: SearchTask) -> SearchTask:
+        """A search of all rows as one of these rows: where their positions are known the condition is not read
+        again."""
+        of_slices = {s: rows for (s, _), rows in zip(self.readers, self.positions, strict=True) if rows is not None}
+        jobs = (job.at(of_slices[job.file_slice]) if job.file_slice in of_slices else job for job in task.jobs)
+        return replace(task, jobs=tuple(job for job in jobs if job.rows is None or len(job.rows)))
+
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        """The hashes of the rows."""
+        parts = [np.empty(0, np.uint64), *self.hashed]
+        for (file_slice, reader), rows in zip(self.readers, self.positions, strict=True):
+            if rows is not None and len(rows):
+                keys = rows_at(self.slices, file_slice, reader.unfiltered([RECORD_KEY]), rows)
+                parts.append(_hashes_of(keys.to_batches(), file_slice))
+        return np.concatenate(parts)
+
+
+def _hashes_of(batches: Iterable[pa.RecordBatch], file_slice: FileSlice) -> npt.NDArray[np.uint64]:
+    """The hashes of rows of a slice, of which batches have the record keys."""
+    keys = (plain_strings(batch.column(RECORD_KEY)) for batch in batches)
+    return np.concatenate([np.empty(0, np.uint64), *(row_hashes(part, file_slice.partition) for part in keys)])
 
 
 def allowed_rows(scan: Scan) -> npt.NDArray[np.uint64]:
     """The hashes of the rows that fulfil the condition of a scan."""
-    keys = scan.of_columns([RECORD_KEY]).plan
-    parts = [np.empty(0, np.uint64)]
-    for file_slice, reader in row_readers(keys, keys.predicate):
-        batches = reader.read(scan.reader, file_slice)
-        parts += [row_hashes(plain_strings(batch.column(RECORD_KEY)), file_slice.partition) for batch in batches]
-    return np.concatenate(parts)
+    return ConditionalRows.of(scan).hashes()

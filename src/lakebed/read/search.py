@@ -21,7 +21,7 @@ from lakebed.filters.text import resolve_column
 from lakebed.metadata_kinds.vector_definitions import vector_index_of
 from lakebed.model import ALL_META_COLUMNS, FileSlice
 from lakebed.read.batches import RowReader, row_readers
-from lakebed.read.index_search import DISTANCE, QUERY_INDEX, IndexSearch, index_search
+from lakebed.read.index_search import DISTANCE, QUERY_INDEX, SearchPlan, search_plan
 from lakebed.read.placed_rows import Rows, gathered_rows, rows_at
 from lakebed.read.reopening import in_task, read_again
 from lakebed.read.scan import Results, Scan, first_rows_html
@@ -142,11 +142,18 @@ and its position there."""
 
 @dataclass(frozen=True)
 class SearchJob:
-    """One file slice: `vectors` reads its vector column, `others` the columns of the result."""
+    """One file slice: `vectors` reads its vector column, `others` the columns of the result. With `rows` only the rows
+    at these positions of its base file are searched."""
 
     file_slice: FileSlice
     vectors: RowReader
     others: RowReader
+    rows: Rows | None = None
+
+    def at(self, rows: Rows) -> SearchJob:
+        """The job for the rows at these positions of its base file, all of which fulfil the condition."""
+        vectors, others = (reader.unfiltered(reader.columns) for reader in (self.vectors, self.others))
+        return SearchJob(self.file_slice, vectors, others, rows)
 
 
 @dataclass(frozen=True)
@@ -177,10 +184,13 @@ class SearchTask:
     def _others(self, number: int, rows: Rows) -> pa.Table:
         """Rows of a job with the columns of the result."""
         job = self.jobs[number]
-        return rows_at(self.slices, job.file_slice, job.others, rows)
+        return rows_at(self.slices, job.file_slice, job.others, rows if job.rows is None else job.rows[rows])
 
     def _search(self, job: SearchJob) -> list[_Best]:
-        return self.nearest.of_batches(job.vectors.read(self.slices, job.file_slice))
+        if job.rows is None:
+            return self.nearest.of_batches(job.vectors.read(self.slices, job.file_slice))
+        rows = rows_at(self.slices, job.file_slice, job.vectors, job.rows)
+        return self.nearest.of_batches(iter(rows.to_batches()))
 
     def _winners(self, best: Sequence[_Best]) -> Winners:
         """The nearest rows of all, from the nearest ones `best` of each slice."""
@@ -222,7 +232,7 @@ class Search(Results):
     `t.search` makes one. The rows come in ascending order of the distance, in a batch query after query.
     """
 
-    _plans = ("task", "by_index")
+    _plans = ("task", "plan")
 
     def __init__(self, scan: Scan, queries: Any, options: SearchOptions) -> None:
         super().__init__(scan._spark)  # pyright: ignore[reportPrivateUsage]
@@ -284,13 +294,13 @@ class Search(Results):
         return vector_index_of(self.snapshot, self._column, self._options.metric) is not None
 
     @once
-    def by_index(self) -> IndexSearch | None:
-        """The search by the table's vector index; None where it has none for the column and the metric, or none that
-        this view can be searched by."""
-        return None if self._options.exact else index_search(self._scan, self.task, self._options)
+    def plan(self) -> SearchPlan:
+        """How the table is searched: by its vector index for the column and the metric, or exactly, and why."""
+        return search_plan(self._scan, self.task, self._options)
 
     def _read(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        rows = self.task.rows() if self.by_index is None else self.by_index.rows()
+        plan = self.plan
+        rows = plan.task.rows() if plan.by_index is None else plan.by_index.rows()
         return iter(rows.to_batches())
 
     def _storage(self) -> Storage:
@@ -315,14 +325,16 @@ class Search(Results):
         tuning = self._scan.reads.worker_tuning
 
         def frame() -> DataFrame:
-            if self.by_index is not None:
-                return answer_frame(self.by_index.rows(), spark, tuning=tuning)
-            return search_frame(self.task, spark, tuning=tuning)
+            plan = self.plan
+            if plan.by_index is not None:
+                return answer_frame(plan.by_index.rows(), spark, tuning=tuning)
+            return search_frame(plan.task, spark, tuning=tuning)
 
         return read_again(self._storage(), frame, self._renew)
 
     def explain(self) -> Lines:
-        """The plan as text: the files whose vectors are read, and what is searched for."""
+        """The plan as text: the files whose vectors are read, what is searched for, and whether that goes by an index
+        or exactly, and why."""
         options, kind = self._options, self._scan.available.field(self._column).type
         limit = "" if options.max_distance is None else f", at most {options.max_distance} away"
         queries = f" to each of {count_text(len(self._queries), 'query')}" if self._is_batch else ""
@@ -330,7 +342,7 @@ class Search(Results):
         return Lines(
             f"{plan.text()}\n  search      the {options.k} nearest{queries} by {options.metric} of {self._column}"
             f" {vector_name(kind)}{limit}\n  then        {', '.join(self.column_names)} of these rows"
-            + ("" if self.by_index is None else f"\n{self.by_index.text()}")
+            f"\n{self.plan.text()}"
         )
 
     def _repr_html_(self) -> str:

@@ -16,7 +16,6 @@ from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_kinds.text_store import TextIndex, text_indexes
 from lakebed.metadata_kinds.vector_definitions import VectorIndex, vector_indexes
 from lakebed.metadata_kinds.vector_index import built_index
-from lakebed.metadata_records.group_files import sorted_by_key
 from lakebed.metadata_records.layout import TEXT_INDEX, VECTOR_INDEX
 from lakebed.metadata_records.records import record_form
 from lakebed.metadata_upkeep.comparison import rebuild
@@ -97,9 +96,8 @@ def rebuild_index(storage: Storage, name: str, *, settings: WriteSettings | None
                 kind=ConflictKind.TABLE,
             )
         built.catch_up(current)
-        records = built.records.encoded(record_form(current.config.version))
         store = MetadataUpkeep(current, settings, None, lock_is_held).store
-        compact_with(store, index.partition, [sorted_by_key(records.keys, records.values)])
+        compact_with(store, index.partition, built.batches(record_form(current.config.version)))
 
 
 def measured_recall(storage: Storage, name: str, queries: int, k: int) -> Recall:

@@ -67,6 +67,20 @@ class WrittenRows:
     rows: npt.NDArray[np.integer[Any]] | None = None
     is_exact: npt.NDArray[np.bool_] | None = None
 
+    @staticmethod
+    def together(parts: Sequence[WrittenRows]) -> WrittenRows:
+        """The rows of all parts, of which there is at least one and none has exact vectors, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        positions = [np.full(len(part.hashes), -1) if part.rows is None else part.rows for part in parts]
+        return WrittenRows(
+            np.concatenate([part.vectors for part in parts]),
+            pa.concat_arrays([plain_strings(part.keys).cast(pa.string()) for part in parts]),
+            np.concatenate([part.hashes for part in parts]),
+            np.concatenate([part.groups for part in parts]),
+            np.concatenate(positions),
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Entries:

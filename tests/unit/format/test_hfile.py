@@ -237,9 +237,19 @@ def test_a_few_keys_cost_two_requests_and_nothing_once_cached(tmp_path: Path) ->
     again = open_hfile(FileSource(storage, "f.hfile", size))
     assert len(again.lookup(pa.array(asked))) == len(asked)
     assert len(file.lookup(pa.array([b"%08d" % 501, b"!"]))) == 1
-    assert storage.counts["read_ranges"] == 3
+    assert storage.counts["read_ranges"] == 2
     assert pairs(file.read()) == entries
     assert sum(storage.counts.values()) - storage.counts["read_ranges"] == 0
+
+
+def test_a_few_large_entries_are_those_of_a_walk_through_the_block() -> None:
+    entries = [(b"%04d" % number, bytes([number]) * (2_000 + number)) for number in range(40)]
+    keys, values = columns(entries)
+    for block_size in (1 << 14, 1 << 17):  # some seven entries in a block, then all forty
+        file = open_hfile(write_hfile(keys, values, schema_json="{}", codec="none", block_size=block_size))
+        assert pairs(file.read()) == entries
+        asked = pa.array([b"0039", b"0003", b"none"])
+        assert pairs(file.lookup(asked).entries) == [entries[3], entries[39]]
 
 
 def test_at_most_one_block_a_key_is_read(tmp_path: Path) -> None:

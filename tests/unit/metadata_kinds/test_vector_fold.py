@@ -25,7 +25,7 @@ from lakebed.services import vector_indexes
 from lakebed.storage import open_storage
 from lakebed.testing import Killed, Mutation, crash_at
 from lakebed.timeline.transitions import TimelineWriter
-from lakebed.vector_index.entries import WrittenRows, coded_entries, row_hashes
+from lakebed.vector_index.entries import NO_ROW, WrittenRows, coded_entries, row_hashes
 from lakebed.vector_index.layers import Groups
 from support.vector_layers import small_coder
 from support.vector_tables import (
@@ -163,6 +163,56 @@ def test_a_fold_finds_rows_that_a_clustering_moved(most: int, relocates: bool, m
     assert table.indexes.verify(INDEX).ok
 
 
+def positions(table: lakebed.Table) -> dict[str, int]:
+    """The positions that the index has for the rows of its base, by key; an entry of a deleted row has none."""
+    parts = [(e.keys.to_pylist(), e.rows.tolist()) for e, _ in stored_index(table).of_layers((BUILD,)).entries()]
+    return {key: row for part in parts for key, row in zip(*part, strict=True) if row != NO_ROW}
+
+
+def stored_positions(table: lakebed.Table) -> dict[str, int]:
+    """The positions of the rows with a vector in the base files of a table without log files, by key."""
+    snapshot = open_snapshot(open_storage(table.uri))
+    rows: dict[str, int] = {}
+    for file_slice in snapshot.file_slices():
+        assert not file_slice.log_files
+        (batch,) = snapshot.reader.read(file_slice, ["id", "emb"])
+        ids, has_vector = batch.column("id").to_pylist(), batch.column("emb").is_valid().to_pylist()
+        rows |= {key: row for row, (key, valid) in enumerate(zip(ids, has_vector, strict=True)) if valid}
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_fold_records_where_rows_are_in_files_that_were_written_again(kind: str) -> None:
+    table = indexed_table(kind, properties=SOON)
+    assert positions(table) == stored_positions(table)
+    table.delete(["k001", "k003", "k006"])
+    table.upsert(vector_rows(range(30, 50), ts=2))
+    if kind == "mor":
+        table.maintenance.compact()
+    else:
+        table.maintenance.cluster()
+    assert positions(table) != stored_positions(table)
+    table = fold(table)
+    assert positions(table) == stored_positions(table)
+    check_search(table)
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_a_fold_reads_no_more_keys_than_it_may(records: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = indexed_table("mor", properties=SOON)
+    built = stored_index(table).coder.shape.instant
+    table.upsert(vector_rows(range(40, 46), ts=2))
+    table.upsert(vector_rows(range(1, 2), ts=3))
+    table.maintenance.compact()
+    snapshot = open_snapshot(open_storage(table.uri))
+    bases = [s for s in snapshot.file_slices() if s.base_file is not None and s.base_file.instant > built]
+    written_again = sum(snapshot.reader.count(file_slice) for file_slice in bases)
+    monkeypatch.setattr(vector_fold, "MAX_MOVED", written_again - (not records))
+    table = fold(table)
+    assert (positions(table) == stored_positions(table)) is records
+    check_search(table)
+
+
 def test_rows_that_another_writer_deleted_and_moved_are_not_in_the_base_of_later_views() -> None:
     table = indexed_table("cow", properties=SOON)
     last = table.upsert(vector_rows(range(10), ts=2)).instant
@@ -231,7 +281,7 @@ def test_exact_vectors_stay_where_their_file_group_has_log_files() -> None:
         vectors, keys, row_hashes(keys, paths), np.array([0, 1, 2, 2]), np.arange(4), np.ones(4, np.bool_)
     )
     entries = coded_entries(small_coder(vectors, 1), rows)
-    locators = Locators(snapshot, old)
+    locators = Locators(snapshot, old, snapshot.instant)
     moved = locators.relocated(entries)
     assert moved.keys.to_pylist() == ["k002", "k001", "k003"]
     ids = locators.groups.ids.take(pa.array(moved.groups)).to_pylist()
@@ -385,7 +435,7 @@ def test_a_moved_entry_is_for_each_file_group_that_has_its_key() -> None:
     keys = pa.array(["k001", "k003"])
     vectors = np.eye(4, dtype=np.float32)[:2]
     rows = WrittenRows(vectors, keys, row_hashes(keys, "p1"), np.array([0, 0]), np.arange(2))
-    locators = Locators(snapshot, Groups(pa.array(["p1"]), pa.array(["gone"])))
+    locators = Locators(snapshot, Groups(pa.array(["p1"]), pa.array(["gone"])), snapshot.instant)
     moved = locators.relocated(coded_entries(small_coder(vectors, 1), rows))
     assert moved.keys.to_pylist() == ["k001", "k001", "k003"]
     ids = locators.groups.ids.take(pa.array(moved.groups)).to_pylist()

@@ -3,6 +3,7 @@ not know them."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,9 +11,11 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
+from lakebed.format.hfile import blocks
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_kinds import vector_index
 from lakebed.metadata_kinds.vector_store import StoredIndex
+from lakebed.metadata_records import group_files
 from lakebed.metadata_records.definitions import LOCAL_DEFINITIONS_PROPERTY, load_definitions
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.storage import open_storage
@@ -55,6 +58,25 @@ def test_every_verb_keeps_the_index_right(kind: str) -> None:
     table.delete_partitions(["p1"])
     check_search(table)
     assert table.indexes.verify(INDEX).ok
+
+
+@pytest.mark.parametrize("bound", [100, 1 << 20])
+def test_files_of_the_index_have_no_codec_and_blocks_of_their_own_size(
+    bound: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_files, "_SMALL_BLOCK_BYTES", bound)
+    table = indexed_table("mor", str(tmp_path / "table"))
+    folder = Path(table.uri, ".hoodie", "metadata", INDEX)
+    (base,) = folder.glob("*.hfile")
+    data = base.read_bytes()
+    trailer = blocks.read_trailer(data[-blocks.TRAILER_BYTES :], len(data))
+    assert (trailer.codec, trailer.data_index_count > 1) == (blocks.NONE, bound == 100)
+    table.upsert(vector_rows(range(5), ts=2))
+    (log,) = (path for path in folder.glob(".*.log.*") if path.stat().st_size > 500)
+    stored = log.read_bytes()
+    end = stored.rindex(b'TRABLK"$') + blocks.TRAILER_BYTES
+    assert blocks.read_trailer(stored[end - blocks.TRAILER_BYTES : end], end).codec == blocks.NONE
+    check_search(table)
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
@@ -318,8 +340,7 @@ def test_rows_of_a_commit_beyond_the_bound_are_searched_exactly(monkeypatch: pyt
     check_search(table, gaps=True)
     table.upsert(vector_rows(range(50, 51), ts=2))
     check_search(table, gaps=True)
-    with pytest.raises(UnsupportedFeature, match="takes more"):
-        table.indexes.rebuild("emb")
-    monkeypatch.undo()
+    table.indexes.rebuild("emb")
     table = lakebed.open(table.uri)
+    check_search(table)
     assert by_id(nearest(table, **EVERY_CLUSTER)) == by_id(nearest(table, exact=True))

@@ -16,7 +16,7 @@ from lakebed.format.sources import MAX_REMEMBERED_FILE, FileSource, forget_writt
 from lakebed.metadata import slices
 from lakebed.metadata.slices import HFILES, LOGS
 from lakebed.metadata_records.group_files import FileGroup, write_log
-from lakebed.metadata_records.layout import METADATA_FOLDER
+from lakebed.metadata_records.layout import METADATA_FOLDER, HFileForm
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage
@@ -43,7 +43,7 @@ def forget() -> None:
 
 def log_of(storage: Storage, values: list[bytes], deleted: list[str], version: int = 9) -> WrittenLog:
     """A log file with a record for each value, under keys that do not ascend."""
-    group = FileGroup(version, "column_stats", "col-stats-0000-0", "")
+    group = FileGroup(version, "column_stats", "col-stats-0000-0", HFileForm(), "")
     keys = [f"key {len(values) - number:06d} \N{SNOWMAN}" for number in range(len(values))]
     records = pa.array(keys, pa.string()), pa.array(values, pa.binary())
     return write_log(storage, group, INSTANT, *records, pa.array(deleted, pa.string()))

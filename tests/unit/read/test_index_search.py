@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +14,9 @@ import lakebed
 from lakebed.errors import InvalidOption
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_kinds import vector_store
-from lakebed.read import index_search
+from lakebed.read import batches, filtered_rows, index_search
 from lakebed.read.index_search import SearchEffort
+from lakebed.schema.plain_arrow import matching_rows
 from lakebed.storage import open_storage
 from lakebed.vector_index.entries import row_hashes
 
@@ -117,10 +119,56 @@ def test_an_explanation_names_what_is_looked_at() -> None:
     # the blocks of the index are read by the first search alone, the vectors by each
     assert int(looked_at[2].replace(",", "")) > 20 * 4 * DIMENSION
     search = table.search(vectors[0], 3, probes=2, rerank=20)
-    assert search.by_index is not None
-    assert search.by_index.rows().num_rows == 3
-    assert search.by_index.effort == SearchEffort(2, int(looked_at[1]), 20, 20 * 4 * DIMENSION)
+    assert search.plan.by_index is not None
+    assert search.plan.by_index.rows().num_rows == 3
+    assert search.plan.by_index.effort == SearchEffort(2, int(looked_at[1]), 20, 20 * 4 * DIMENSION)
     assert "by index" not in str(table.search(vectors[0], 3, exact=True).explain())
+
+
+def reason(search: Any) -> str:
+    """What an explanation says of the way of a search, without the numbers of one by an index."""
+    line = " ".join(str(search.explain()).splitlines()[-1].split())
+    return line if line.startswith("exactly") else line.partition(":")[0]
+
+
+def test_an_explanation_says_why_a_search_is_exact() -> None:
+    table, vectors = clustered()
+    before = table.timeline.to_arrow()["time"].to_pylist()[-1]
+    query = vectors[0]
+    by_index = "by index vector_index_emb"
+    assert reason(table.search(query, 3)) == by_index
+    assert reason(table.search(query, 3, exact=True)) == "exactly as it was asked for"
+    assert reason(table.search(query, 3, metric="l2")) == "exactly the vector index on emb is of the metric cosine"
+    few = "exactly the condition leaves 120 rows, below 20,000"
+    assert reason(table.search(query, 3, where="n = 2")) == few
+    table.upsert(pa.table({"id": [0], "emb": pa.array([list(query)]), "city": ["c0"], "n": [9]}))
+    table.indexes.rebuild("emb")  # a fold, and a build: the base has commits that the earlier view has not
+    assert "built or folded later than this view" in reason(table.search(query, 3, as_of=before))
+    assert reason(table.search(query, 3)) == by_index
+    table.indexes.drop("vector_index_emb")
+    assert reason(table.search(query, 3)) == "exactly the table has no vector index on emb"
+
+
+@pytest.mark.parametrize("least", [10, 20_000], ids=["by the index", "exactly"])
+@pytest.mark.parametrize("most", [0, 1 << 40], ids=["the condition first", "all columns at once"])
+def test_rows_of_a_condition_are_chosen_once(least: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_search, "MIN_ROWS", least)
+    # both sides of bounds that no option sets
+    monkeypatch.setattr(filtered_rows, "_MIN_ROWS", most)
+    monkeypatch.setattr(batches, "SMALL_BYTES", most)
+    table, vectors = clustered()
+    exact = found(table, vectors[7], 20, where="n = 2", exact=True)
+    chosen: list[int] = []
+
+    def counted(batch: pa.RecordBatch, condition: Any) -> pa.RecordBatch:
+        chosen.append(batch.num_rows)
+        return matching_rows(batch, condition)
+
+    for module in (filtered_rows, batches):
+        monkeypatch.setattr(module, "matching_rows", counted)
+    assert found(table, vectors[7], 20, where="n = 2", probes=100, rerank=1000) == exact
+    slices = len(open_snapshot(open_storage(table.uri)).file_slices())
+    assert (len(chosen) == slices) is (most == 0 or least == 10)
 
 
 @pytest.mark.parametrize("least", [10, 20_000], ids=["by the index", "exactly"])
@@ -166,7 +214,7 @@ def test_a_candidate_that_does_not_fulfil_the_condition_is_left_out(monkeypatch:
         every = row_hashes(pa.array([str(n) for n in range(600)]), pa.array([f"c{n % 3}" for n in range(600)]))
         monkeypatch.setattr(index_search, "MIN_ROWS", 0)
         # two rows with one hash of 64 bits cannot be made
-        monkeypatch.setattr(index_search, "allowed_rows", lambda scan, every=every: every)
+        monkeypatch.setattr(index_search.ConditionalRows, "hashes", lambda rows, every=every: every)
         for where in ("n = 2", "city = 'c1' and n > 1"):
             exact = found(table, vectors[7], 20, where=where, exact=True)
             assert found(table, vectors[7], 20, where=where, probes=100, rerank=1000) == exact

@@ -52,6 +52,17 @@ def _even(data: Bytes, mvcc: bool) -> Int32s | None:
     return np.arange(0, len(data), size, dtype=np.int32)[:, None] + first
 
 
+def _has_few_entries(data: Bytes, mvcc: bool) -> bool:
+    """Whether the entries at the start of a block are so large that few fill it."""
+    at, view = 0, data.data
+    for _ in range(_LOOKED_AT):
+        key_size, value_size, _ = _LENGTHS.unpack_from(view, at)
+        at += 8 + key_size + value_size + mvcc
+        if key_size < 0 or value_size < 0 or at > len(view) - _HEAD:
+            return True
+    return False
+
+
 def _by_tails(data: Bytes, mvcc: bool) -> Int32s | None:
     """The spans of all entries, located by the tails of the cell keys after the rows; None unless all rows have one
     length, or the values have one of a few lengths."""
@@ -246,7 +257,8 @@ def parse_entries(payload: Buffer, *, mvcc: bool) -> EntryBlock:
     data = np.frombuffer(payload, np.uint8)
     if not len(data):
         return EntryBlock(data, np.empty((0, 4), np.int32))
-    for way in (_even, _by_tails, _by_heads) if len(data) > max(_MAX_JOINED_BYTES, 2 * _MIN_ENTRY) else ():
+    is_small = len(data) <= max(_MAX_JOINED_BYTES, 2 * _MIN_ENTRY)
+    for way in () if is_small or _has_few_entries(data, mvcc) else (_even, _by_tails, _by_heads):
         spans = way(data, mvcc)
         if spans is not None:
             return EntryBlock(data, spans)

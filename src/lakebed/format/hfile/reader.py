@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.bloom import BloomFilter
+from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.hfile import blocks as blocks
 from lakebed.format.hfile.blocks import BlockHandle, Buffer, Damaged
 from lakebed.format.hfile.entries import BLOCKS, Entries, EntryBlock, Int64s, joined, parse_entries
@@ -109,11 +110,16 @@ def _ascends(keys: Sequence[bytes]) -> bool:
 # Files up to this size come in one request; of larger ones the end that most likely holds all that is read on opening.
 _SMALL_FILE_BYTES: Final = 256 << 10
 _END_BYTES: Final = 64 << 10
+_SHORTER: Final = "it is shorter than it was"
+# The indexes of large files that stay in memory.
+_OPENINGS_BYTES: Final = 32 << 20
+_MEMORY_OF_AN_OPENING: Final = 4 << 10
+_MEMORY_OF_A_HANDLE: Final = 300
 # What is fetched, and then inflated, at a time.
 _WAVE_BYTES: Final = 32 << 20
 _WAVE_BLOCKS: Final = 64
 # So many keys are looked up one by one: two thirds of a lookup of one key are steps made for many.
-_MAX_KEYS: Final = 8
+_MAX_KEYS: Final = 32
 _POOL_FROM_BYTES: Final = 256 << 10
 _THREADS: Final = min(4, os.cpu_count() or 1)
 
@@ -165,8 +171,7 @@ class HFileReader:
         # the cache key of this file's blocks, and the number of its blocks
         self.blocks: tuple[tuple[Any, ...], int] = source.key, 0
         if written is None:
-            with self._damage():
-                self.__dict__["_opening"] = _Opening(source)
+            self.__dict__["_opening"] = self._open()
             self.entry_count = self._opening.trailer.entry_count
             self.blocks = source.key, len(self._opening.handles)
         else:
@@ -176,18 +181,23 @@ class HFileReader:
     @once
     def _opening(self) -> _Opening:
         """The file's trailer, index and info. Those of a file that this process wrote are read at first use."""
-        with self._damage():
-            return _Opening(self._source)
+        return self._open()
+
+    def _open(self) -> _Opening:
+        """The file's trailer, index and info, of a large file from the cache."""
+        key = self._source.key if self._source.size > _SMALL_FILE_BYTES else ()
+        opening = OPENINGS.get(key) if key else None
+        if opening is None:
+            with self._damage():
+                opening = _Opening(self._source)
+            if key:
+                OPENINGS.put(key, opening)
+        return opening
 
     @property
     def info(self) -> Mapping[bytes, bytes]:
         """The file info."""
         return self._opening.info
-
-    @once
-    def _route(self) -> Route:
-        """The blocks of keys, for lookups: who reads the whole file needs none."""
-        return Route([handle.key for handle in self._opening.handles])
 
     @once
     def schema_json(self) -> str:
@@ -238,7 +248,7 @@ class HFileReader:
         if len(keys) <= _MAX_KEYS:
             return self._lookup_few(as_binary(keys).to_pylist())
         queries = Queries(keys)
-        matches = self._search(queries, self._route.keys(queries), exact)
+        matches = self._search(queries, self._opening.route.keys(queries), exact)
         same = pc.equal(matches.entries.keys, queries.array.take(matches.query).cast(matches.entries.keys.type))
         if not pc.all(same).as_py():
             entries = Entries(matches.entries.keys.filter(same), matches.entries.values.filter(same))
@@ -252,7 +262,7 @@ class HFileReader:
 
         positions = [at for at, key in enumerate(keys) if key is not None]
         requested = [key for key in keys if key is not None]
-        route = self._route.few(requested)
+        route = self._opening.route.few(requested)
 
         def hits(number: int, block: EntryBlock) -> tuple[list[int], Entries] | None:
             block_hits = sorted((entry, n) for n in route[number].tolist() for entry in entries_of(block, requested[n]))
@@ -270,7 +280,7 @@ class HFileReader:
         from lakebed.format.hfile.search import with_prefix
 
         queries = Queries(prefixes)
-        matches = self._search(queries, self._route.prefixes(queries), with_prefix)
+        matches = self._search(queries, self._opening.route.prefixes(queries), with_prefix)
         return LookupMatches(pa.array(queries.positions).take(matches.query), matches.entries)
 
     def _search(self, queries: Queries, route: Mapping[int, Int64s], search: _Search) -> LookupMatches:
@@ -297,7 +307,8 @@ class HFileReader:
             stored = self._source.read_many([(handle.offset, handle.size) for handle in handles]) if missing else []
             raw = dict(zip(missing, stored, strict=True))
 
-            threads = min(_THREADS, len(missing))
+            # only to inflate pays in threads
+            threads = 1 if opening.trailer.codec == blocks.NONE else min(_THREADS, len(missing))
             # NumPy's short steps in many threads hand the interpreter to and fro: some inflate while others parse
             turns = BoundedSemaphore(max(1, threads // 2))
 
@@ -357,16 +368,19 @@ class _Opening:
     """The opening of an HFile, which reads its trailer and everything between the last data block and the trailer."""
 
     def __init__(self, source: ReadRange) -> None:
-        self._source = source
         size = source.size
         if size < blocks.TRAILER_BYTES + 3 * blocks.HEADER.size:
             raise Damaged(f"it has {size} bytes")
         length = size if size <= _SMALL_FILE_BYTES else _END_BYTES
-        end = self._read(size - length, length)
+        end = source.read(size - length, length)
+        if len(end) != length:
+            raise Damaged(_SHORTER)
         self.trailer = blocks.read_trailer(end[-blocks.TRAILER_BYTES :], size)
         missing = size - length - self.trailer.load_on_open_offset
         if missing > 0:
-            end = b"".join([self._read(self.trailer.load_on_open_offset, missing), end])
+            end = b"".join([source.read(self.trailer.load_on_open_offset, missing), end])
+            if len(end) != length + missing:
+                raise Damaged(_SHORTER)
         start = size - len(end)
         data = memoryview(end)[self.trailer.load_on_open_offset - start : -blocks.TRAILER_BYTES]
         codec, limit = self.trailer.codec, self.trailer.load_on_open_offset
@@ -375,7 +389,7 @@ class _Opening:
         self.handles = blocks.read_root_index(root, count, rows=True, is_complete=single)
         blocks.check_handles(self.handles, limit)
         if not single:
-            self.handles = self._lowest(self.handles, limit)
+            self.handles = self._lowest(source, self.handles, limit)
         metas, _ = blocks.read_block(data, at, blocks.ROOT_INDEX, codec)
         self.metas = blocks.read_root_index(metas, self.trailer.meta_index_count, rows=False)
         blocks.check_handles(self.metas, limit)
@@ -383,20 +397,27 @@ class _Opening:
         self.info: Mapping[bytes, bytes] = blocks.read_file_info(info)
         self.mvcc = self.info.get(b"KEY_VALUE_VERSION") == struct.pack(">i", 1)
 
-    def _lowest(self, handles: list[BlockHandle], limit: int) -> list[BlockHandle]:
+    def _lowest(self, source: ReadRange, handles: list[BlockHandle], limit: int) -> list[BlockHandle]:
         """The data blocks' handles, through the levels below the root."""
         for level in range(self.trailer.index_levels - 1, 0, -1):
             magic = blocks.INTERMEDIATE_INDEX if level > 1 else blocks.LEAF_INDEX
             below: list[BlockHandle] = []
-            for raw in self._source.read_many([(handle.offset, handle.size) for handle in handles]):
+            for raw in source.read_many([(handle.offset, handle.size) for handle in handles]):
                 payload, _ = blocks.read_block(raw, 0, magic, self.trailer.codec)
                 below += blocks.read_lower_index(payload)
             handles = below
             blocks.check_handles(handles, limit)
         return handles
 
-    def _read(self, offset: int, length: int) -> Buffer:
-        data = self._source.read(offset, length)
-        if len(data) != length:
-            raise Damaged("it is shorter than it was")
-        return data
+    @once
+    def route(self) -> Route:
+        """The blocks of keys, for lookups: who reads the whole file needs none."""
+        return Route([handle.key for handle in self.handles])
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of memory that it takes, about."""
+        return _MEMORY_OF_AN_OPENING + _MEMORY_OF_A_HANDLE * len(self.handles)
+
+
+OPENINGS = BoundedCache[_Opening](_OPENINGS_BYTES)

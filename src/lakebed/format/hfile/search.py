@@ -21,6 +21,8 @@ _WORD: Final = 8
 # So many keys with a query's word are all candidates; among more the query is looked for further.
 _MAX_ITEMS: Final = 4
 _WORTH_LEAVING_OUT: Final = 4
+# So few keys are compared one after the other.
+_MAX_COMPARED: Final = 8
 # The first n bytes of a word.
 _MASKS = np.array([((1 << 8 * n) - 1) << 8 * (8 - n) for n in range(9)], np.uint64)
 
@@ -132,8 +134,8 @@ def exact(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, I
 
 def entries_of(block: EntryBlock, key: bytes) -> list[int]:
     """The positions of the block's entries with this key."""
-    if not block.count:
-        return []
+    if block.count <= _MAX_COMPARED:
+        return [position for position in range(block.count) if block.key(position) == key]
     keys = _sorted_keys(block)
     word = np.uint64(int.from_bytes(key[keys.shared : keys.shared + _WORD].ljust(_WORD, b"\0"), "big"))
     low, high = int(keys.words.searchsorted(word)), int(keys.words.searchsorted(word, side="right"))
