@@ -16,9 +16,10 @@ Blocks come before their heads in the order of keys, so that a fold writes both 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +38,7 @@ from lakebed.model import FileGroupId
 from lakebed.sharing import once
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
-from lakebed.vector_index.layers import Groups
+from lakebed.vector_index.layers import Changes, Groups
 
 SHAPE: Final = "M"
 _BASE: Final = "B"
@@ -113,13 +114,46 @@ def block_key(of: str, number: int) -> str:
     return f"{_BLOCKS}{of}|{number:08x}"
 
 
+class Head(Protocol):
+    """The head of a layer: the number of its entries and of its blocks, their file groups, and what its commit
+    changed."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def block_count(self) -> int: ...
+    @property
+    def groups(self) -> Groups: ...
+    @property
+    def changes(self) -> Changes: ...
+    def to_bytes(self) -> bytes: ...
+
+
 @dataclass(frozen=True, eq=False)
-class StoredLayers:
+class StoredLayers(ABC):
     """The records of an index in a metadata table; each is read when it is needed."""
 
     metadata: MetadataLookups
     partition: str
     record_type: str
+
+    @property
+    @abstractmethod
+    def layer_heads(self) -> Mapping[str, Head]:
+        """The heads of the layers by name, in the order in which the layers count."""
+
+    @abstractmethod
+    def beginning(self, instant: str, witness: Witness) -> LayerRecords:
+        """The records of a new base, which an instant writes, up to its blocks in the order of keys."""
+
+    @abstractmethod
+    def fold(self, names: tuple[str, ...], snapshot: Snapshot) -> Generator[bytes, None, Head]:
+        """The entries of these layers that count as the blocks of one layer, block after block; returns its head. They
+        have the file groups of a view."""
+
+    @abstractmethod
+    def shape_after_fold(self, instant: str, new_rows: int) -> bytes:
+        """The shape of the index with a base as of this instant, to which a fold brought so many entries."""
 
     @once
     def base(self) -> Witness:
@@ -146,7 +180,7 @@ class StoredLayers:
 
     @once
     def heads(self) -> Mapping[str, memoryview]:
-        """The heads of the layers by name, in the order in which the layers count."""
+        """The records of `layer_heads`."""
         stored = self.beginning_with(_HEADS)
         if _HEADS + BUILD not in stored:
             raise self._lost(_HEADS + BUILD)

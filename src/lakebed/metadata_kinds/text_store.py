@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -15,6 +15,7 @@ import pyarrow.types as pt
 from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lakebed.format.row_addresses import Hashes
 from lakebed.format.text import parse_json_object
+from lakebed.metadata_kinds.layer_fold import Locators
 from lakebed.metadata_kinds.layer_records import SHAPE, LayerRecords, NumberedGroups, StoredLayers, opened_once
 from lakebed.metadata_kinds.stored import COMPARED
 from lakebed.metadata_kinds.vector_coverage import Coverage, Witness
@@ -27,6 +28,7 @@ from lakebed.sharing import once
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
+from lakebed.text_index.fold import folded
 from lakebed.text_index.lists import (
     InvertedLists,
     LayerHead,
@@ -150,7 +152,7 @@ class TextRecords(LayerRecords):
     def add_build(self, column: str, witness: Witness) -> None:
         """The records of a build, but for its layer."""
         self.add_base(witness)
-        self.add_shape(json.dumps({"column": column, "version": _VERSION}).encode())
+        self.add_shape(_shape(column))
 
     def add_layer(self, of: str, rows: RowsInWords, changes: Changes, rewritten: np.ndarray) -> None:
         """The records of a layer: its blocks and its head. `rewritten` are the numbers of file groups whose earlier
@@ -164,6 +166,10 @@ class TextRecords(LayerRecords):
             lambda data: self.add_block(of, next(numbers), data),
         )
         self.add_head(of, head.to_bytes())
+
+
+def _shape(column: str) -> bytes:
+    return json.dumps({"column": column, "version": _VERSION}).encode()
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,15 +211,38 @@ class StoredTextIndex(StoredLayers):
             return None
         return f"of {rows:,} entries {live:,} count, and {read:,} are of rows that a search has to read"
 
+    @once
+    def layer_heads(self) -> Mapping[str, LayerHead]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.column  # noqa: B018  an index of a newer release is refused here
+        return {of: LayerHead.from_bytes(head) for of, head in self.heads.items()}
+
+    def beginning(self, instant: str, witness: Witness) -> TextRecords:
+        records = TextRecords(instant)
+        records.add_base(witness)
+        return records
+
+    def fold(self, names: tuple[str, ...], snapshot: Snapshot) -> Generator[bytes, None, LayerHead]:
+        text = StoredText.of(self._layers(names))
+        return folded(text, Locators(snapshot, text.groups))
+
+    def shape_after_fold(self, instant: str, new_rows: int) -> bytes:
+        return _shape(self.column)
+
+    def _layers(self, names: tuple[str, ...]) -> list[TextLayer]:
+        return [TextLayer(self.layer_heads[of], partial(self.blocks, of)) for of in names]
+
     def in_view(self, snapshot: Snapshot, covered: Coverage) -> StoredText:
         """The layers as of a view of the table."""
-        self.column  # noqa: B018  an index of a newer release is refused here
-        layers = [
-            TextLayer(LayerHead.from_bytes(self.heads[of]), partial(self.blocks, of)) for of in self.names_in(snapshot)
-        ]
-        lacking = pa.array(sorted({file_id for _, file_id in covered.groups}), pa.string())
-        existing = pa.array([file_slice.file_id for file_slice in snapshot.file_slices()], pa.string())
-        return StoredText.of(layers, lacking, existing)
+        return text_in_view(self._layers(self.names_in(snapshot)), snapshot, covered)
+
+
+def text_in_view(layers: Sequence[TextLayer], snapshot: Snapshot, covered: Coverage) -> StoredText:
+    """Layers as of a view of the table."""
+    if not covered.gaps:
+        return StoredText.of(layers)
+    lacking = pa.array(sorted({file_id for _, file_id in covered.groups}), pa.string())
+    existing = pa.array([file_slice.file_id for file_slice in snapshot.file_slices()], pa.string())
+    return StoredText.of(layers, lacking, existing)
 
 
 def stored_text_index(metadata: MetadataLookups, partition: str) -> StoredTextIndex:

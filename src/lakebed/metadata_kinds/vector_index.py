@@ -6,7 +6,7 @@ and its witness. No row is read that it did not write, but those of commits with
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,15 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakebed.errors import CommitConflict, ConflictKind, UnsupportedFeature
+from lakebed.errors import UnsupportedFeature
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds import bloom_filters
 from lakebed.metadata_kinds.base import (
-    FirstBuild,
-    NewPartition,
     StoredTable,
     TableAction,
-    required,
 )
 from lakebed.metadata_kinds.layer_records import (
     BUILD,
@@ -31,11 +28,9 @@ from lakebed.metadata_kinds.layer_records import (
     joined_hashes,
     metadata_of,
 )
-from lakebed.metadata_kinds.layered_kind import LayeredKind
-from lakebed.metadata_kinds.routing import grouped
-from lakebed.metadata_kinds.vector_coverage import Coverage, Witness, coverage, first_witness, repair_layer, witness_of
+from lakebed.metadata_kinds.layered_kind import BuiltIndex, LayeredKind
+from lakebed.metadata_kinds.vector_coverage import Coverage, first_witness, witness_of
 from lakebed.metadata_kinds.vector_definitions import VectorIndex
-from lakebed.metadata_kinds.vector_fold import folded_records
 from lakebed.metadata_kinds.vector_rows import VectorRows, WrittenVectors, empty, vector_kind, vectors_of_slices
 from lakebed.metadata_kinds.vector_store import (
     IndexRecords,
@@ -43,9 +38,9 @@ from lakebed.metadata_kinds.vector_store import (
     expected_rows,
     indexed_rows,
 )
-from lakebed.metadata_records.definitions import IndexDefinition, IndexName
-from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing
-from lakebed.metadata_records.records import RecordForm, Records
+from lakebed.metadata_records.definitions import IndexDefinition
+from lakebed.metadata_records.layout import VECTOR_INDEX
+from lakebed.metadata_records.records import Records
 from lakebed.model import FileSlice
 from lakebed.schema.logical_types import is_vector
 from lakebed.slices.metadata_lookups import MetadataLookups
@@ -71,6 +66,10 @@ class VectorIndexKind(LayeredKind[StoredIndex]):
     def column_of(self, definition: IndexDefinition) -> str:
         return VectorIndex.of(definition).column
 
+    def serves(self, definition: IndexDefinition) -> tuple[str, ...]:
+        index = VectorIndex.of(definition)
+        return index.column, "by", index.metric
+
     def fits(self, kind: pa.DataType) -> bool:
         return is_vector(kind)
 
@@ -92,17 +91,25 @@ class VectorIndexKind(LayeredKind[StoredIndex]):
         records.add_layer(action.instant, layer.entries, layer.groups.listed(), layer.changes())
         return records, caught_up
 
-    def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
-        definition = required(name.partition, name.expression)
-        records = built_index(VectorIndex.of(definition), build.snapshot).records
-        return grouped(name.partition, records.encoded(build.form)), definition
-
-    def compacted(
-        self, partition: str, metadata: MetadataLookups, snapshot: Snapshot, form: RecordForm
-    ) -> Iterator[tuple[pa.Array, pa.Array]] | None:
-        if not metadata.has(partition):
-            return None  # it is being built: there are layers without a base
-        return folded_records(StoredIndex(metadata, partition), snapshot, form)
+    def built(self, definition: IndexDefinition, snapshot: Snapshot) -> BuiltVectors:
+        index, slices = VectorIndex.of(definition), snapshot.file_slices()
+        rows = sum(parallel_map(snapshot.reader.count, slices))
+        shape = _shape(index, snapshot, rows)
+        if rows * _entry_bytes(shape) > MAX_BYTES:
+            raise UnsupportedFeature(
+                f"a vector index over {rows:,} rows of {index.column} takes more than {MAX_BYTES >> 30} GB",
+                hint="Search without an index, or with bits=4.",
+                context={"feature": "vector index", "rows": rows},
+            )
+        coder = trained(shape, _sample(snapshot, slices, shape, rows))
+        layer = _LayerOfRows(coder)
+        for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, vector_kind(shape)):
+            layer.add(part)
+        witness = first_witness(snapshot.timeline)
+        records = IndexRecords.of_base(snapshot.instant or "0" * 17, witness, coder)
+        records.add_shape(coder.shape.to_bytes())
+        records.add_layer(BUILD, layer.entries, layer.groups.listed(), None)
+        return BuiltVectors(shape.column, witness, records, coder)
 
     def expected_values(self, snapshot: Snapshot, column: str) -> pa.Table:
         return expected_rows(snapshot, column, snapshot.schema.field(column).type)
@@ -130,55 +137,18 @@ class VectorIndexKind(LayeredKind[StoredIndex]):
 
 
 @dataclass(frozen=True, eq=False)
-class BuiltIndex:
-    """The records of an index that was built from a view of a table, with what they cover."""
+class BuiltVectors(BuiltIndex):
+    """A vector index that was built."""
 
-    coder: Coder
-    witness: Witness
     records: IndexRecords
+    coder: Coder
 
-    def catch_up(self, snapshot: Snapshot) -> None:
-        """Add a layer with the rows of the commits in a view that came after the build. Raises `CommitConflict` where
-        the build does not fit the view: commits of it were taken back, say."""
-        covered = coverage(snapshot, self.witness, {})
-        if covered.reason is not None:
-            raise CommitConflict(
-                f"the index on {self.coder.shape.column} that was built does not fit the table any more:"
-                f" {covered.reason}",
-                hint="Build it again.",
-                context={"column": self.coder.shape.column},
-                kind=ConflictKind.TAKEN_BACK,
-            )
+    def add_layer(self, of: str, covered: Coverage, snapshot: Snapshot) -> list[str]:
         layer = _LayerOfRows(self.coder)
         instants = _catch_up(layer, covered, snapshot)
         if instants:
-            of = repair_layer(snapshot.instant or "", 0)
             self.records.add_layer(of, layer.entries, layer.groups.listed(), layer.changes())
-            self.records.add_witness(of, witness_of(snapshot.timeline, snapshot.instant, instants, ()))
-
-
-def built_index(index: VectorIndex, snapshot: Snapshot) -> BuiltIndex:
-    """An index over the rows of a view. Raises `UnsupportedFeature` for too many rows."""
-    slices = snapshot.file_slices()
-    rows = sum(parallel_map(snapshot.reader.count, slices))
-    shape = _shape(index, snapshot, rows)
-    if rows * _entry_bytes(shape) > MAX_BYTES:
-        raise UnsupportedFeature(
-            f"a vector index over {rows:,} rows of {index.column} takes more than {MAX_BYTES >> 30} GB",
-            hint="Search without an index, or with bits=4.",
-            context={"feature": "vector index", "rows": rows},
-        )
-    coder = trained(shape, _sample(snapshot, slices, shape, rows))
-    layer = _LayerOfRows(coder)
-    for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, vector_kind(shape)):
-        layer.add(part)
-    witness = first_witness(snapshot.timeline)
-    records = IndexRecords(snapshot.instant or "0" * 17)
-    records.add_base(witness)
-    records.add_centroids(coder)
-    records.add_shape(coder.shape.to_bytes())
-    records.add_layer(BUILD, layer.entries, layer.groups.listed(), None)
-    return BuiltIndex(coder, witness, records)
+        return instants
 
 
 def _catch_up(layer: _LayerOfRows, covered: Coverage, snapshot: Snapshot) -> list[str]:

@@ -5,8 +5,8 @@ They are those of `layer_records`, and in addition the centroids, under the keys
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 
 from lakebed.metadata_kinds.layer_records import BUILD, SHAPE, LayerRecords, StoredLayers, block_key, opened_once
 from lakebed.metadata_kinds.stored import COMPARED, joined
+from lakebed.metadata_kinds.vector_coverage import Witness
+from lakebed.metadata_kinds.vector_fold import VectorLocators
 from lakebed.metadata_kinds.vector_rows import VectorRows, vector_kind, vectors_of_slices
 from lakebed.sharing import once
 from lakebed.slices.metadata_lookups import MetadataLookups
@@ -42,10 +44,14 @@ class IndexRecords(LayerRecords):
 
     record_type: str = field(default=RECORD_TYPE, init=False)
 
-    def add_centroids(self, coder: Coder) -> None:
-        """The centroids of a base."""
+    @classmethod
+    def of_base(cls, instant: str, witness: Witness, coder: Coder) -> IndexRecords:
+        """The witness and the centroids of a base."""
+        records = cls(instant)
+        records.add_base(witness)
         for number, record in enumerate(coder.centroids.to_records()):
-            self.add(f"{_CENTROIDS}{number:04x}", record)
+            records.add(f"{_CENTROIDS}{number:04x}", record)
+        return records
 
     def add_layer(self, of: str, parts: Sequence[Entries], groups: Groups, changes: Changes | None) -> None:
         """The records of a layer: its blocks and its head."""
@@ -83,9 +89,20 @@ class StoredIndex(StoredLayers):
         return self._layered[names]
 
     @once
-    def layer_heads(self) -> Mapping[str, LayerHead]:
-        """The heads of the layers by name, in the order in which the layers count."""
+    def layer_heads(self) -> Mapping[str, LayerHead]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return {of: LayerHead.from_bytes(head) for of, head in self.heads.items()}
+
+    def beginning(self, instant: str, witness: Witness) -> IndexRecords:
+        return IndexRecords.of_base(instant, witness, self.coder)
+
+    def fold(self, names: tuple[str, ...], snapshot: Snapshot) -> Generator[bytes, None, LayerHead]:
+        index = self.of_layers(names)
+        return index.fold(VectorLocators(snapshot, index.groups))
+
+    def shape_after_fold(self, instant: str, new_rows: int) -> bytes:
+        shape = self.coder.shape
+        generation, new_rows = shape.generation + 1, shape.new_rows + new_rows
+        return replace(shape, generation=generation, instant=instant, new_rows=new_rows).to_bytes()
 
     def blocks(self, of: str, numbers: Sequence[int]) -> list[bytes]:
         """The blocks of a layer with these numbers, in their order. Those of small layers are read together: a look-up
