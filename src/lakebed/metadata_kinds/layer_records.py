@@ -155,6 +155,16 @@ class StoredLayers(ABC):
     def shape_after_fold(self, instant: str, new_rows: int) -> bytes:
         """The shape of the index with a base as of this instant, to which a fold brought so many entries."""
 
+    def reason_to_rebuild(self, snapshot: Snapshot, least_rows: int) -> str | None:
+        """Why the index is to be built again: it does not fit the view, or of at least so many entries searches profit
+        little. None if it is not."""
+        covered = self.coverage(snapshot)
+        return covered.reason or self.reason_by_entries(snapshot, covered, least_rows)
+
+    @abstractmethod
+    def reason_by_entries(self, snapshot: Snapshot, covered: Coverage, least_rows: int) -> str | None:
+        """Why an index that fits the view is to be built again."""
+
     @once
     def base(self) -> Witness:
         """The witness of the build."""

@@ -27,7 +27,7 @@ from lakebed.metadata_kinds.base import (
     required,
 )
 from lakebed.metadata_kinds.layer_fold import folded_records
-from lakebed.metadata_kinds.layer_records import LayerRecords, S, stored_definitions
+from lakebed.metadata_kinds.layer_records import LayerRecords, S, opened_once, stored_definitions
 from lakebed.metadata_kinds.registry import kind_of
 from lakebed.metadata_kinds.routing import grouped
 from lakebed.metadata_kinds.stored import COMPARED
@@ -80,9 +80,18 @@ class LayeredKind(PartitionKind, Generic[S]):
     noun: ClassVar[str]
     """What a value of the column is called: vector, text."""
 
+    @property
     @abstractmethod
+    def stored_type(self) -> Callable[[MetadataLookups, str], S]:
+        """The class of the records of an index."""
+
     def stored(self, metadata: MetadataLookups, partition: str) -> S:
         """The records of an index."""
+        return self.stored_type(metadata, partition)
+
+    def opened(self, metadata: MetadataLookups, partition: str) -> S:
+        """The records of an index, with what was read of them from this view of the metadata table before."""
+        return opened_once(metadata, self.stored_type, partition)
 
     @abstractmethod
     def column_of(self, definition: IndexDefinition) -> str:

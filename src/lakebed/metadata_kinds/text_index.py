@@ -84,8 +84,9 @@ class _LayerOfTexts:
 class TextIndexKind(LayeredKind[StoredTextIndex]):
     noun = "text"
 
-    def stored(self, metadata: MetadataLookups, partition: str) -> StoredTextIndex:
-        return StoredTextIndex(metadata, partition)
+    @property
+    def stored_type(self) -> type[StoredTextIndex]:
+        return StoredTextIndex
 
     def column_of(self, definition: IndexDefinition) -> str:
         return TextIndex.of(definition).column

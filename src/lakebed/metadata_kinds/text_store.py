@@ -199,12 +199,7 @@ class StoredTextIndex(StoredLayers):
             )
         return column
 
-    def reason_to_rebuild(self, snapshot: Snapshot, least_rows: int) -> str | None:
-        """Why the index is to be built again: it does not fit the view, or of at least so many entries few count, or
-        many are of rows that a search has to read. None if it is not."""
-        covered = self.coverage(snapshot)
-        if covered.reason is not None:
-            return covered.reason
+    def reason_by_entries(self, snapshot: Snapshot, covered: Coverage, least_rows: int) -> str | None:
         text = self.in_view(snapshot, covered)
         rows, live, read = len(text.rows), int(text.is_live.sum()), len(text.uncertain_hashes())
         if rows < least_rows or (read <= _MAX_READ_SHARE * rows and live >= _MIN_LIVE_SHARE * rows):

@@ -60,8 +60,9 @@ _ENTRY_BYTES = 48
 class VectorIndexKind(LayeredKind[StoredIndex]):
     noun = "vector"
 
-    def stored(self, metadata: MetadataLookups, partition: str) -> StoredIndex:
-        return StoredIndex(metadata, partition)
+    @property
+    def stored_type(self) -> type[StoredIndex]:
+        return StoredIndex
 
     def column_of(self, definition: IndexDefinition) -> str:
         return VectorIndex.of(definition).column

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakebed.metadata_kinds.layer_records import BUILD, SHAPE, LayerRecords, StoredLayers, block_key, opened_once
 from lakebed.metadata_kinds.stored import COMPARED, joined
-from lakebed.metadata_kinds.vector_coverage import Witness
+from lakebed.metadata_kinds.vector_coverage import Coverage, Witness
 from lakebed.metadata_kinds.vector_fold import VectorLocators
 from lakebed.metadata_kinds.vector_rows import VectorRows, vector_kind, vectors_of_slices
 from lakebed.sharing import once
@@ -29,6 +29,7 @@ from lakebed.vector_index.entries import Entries, row_hashes
 from lakebed.vector_index.layers import Changes, Groups, Layer, LayerHead, write_layer
 from lakebed.vector_index.search import LayeredIndex
 from lakebed.vector_index.shape import IndexShape
+from lakebed.wording import count_text
 
 RECORD_TYPE: Final = "LAKEBED_IVF_1"
 _CENTROIDS: Final = "C|"
@@ -74,6 +75,15 @@ class StoredIndex(StoredLayers):
         return Coder(
             IndexShape.from_bytes(self.record(SHAPE)),
             Centroids.from_records([centroids[key] for key in sorted(centroids)]),
+        )
+
+    def reason_by_entries(self, snapshot: Snapshot, covered: Coverage, least_rows: int) -> str | None:
+        statistics = self.layered(snapshot).statistics()
+        if statistics.rows < least_rows or not statistics.needs_rebuild:
+            return None
+        return (
+            f"{count_text(statistics.new_rows, 'row')} of {statistics.rows:,} came after it was built, and its"
+            f" largest cluster has {statistics.largest_cluster:,}"
         )
 
     def layered(self, snapshot: Snapshot) -> LayeredIndex:

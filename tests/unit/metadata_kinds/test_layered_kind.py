@@ -25,7 +25,7 @@ def test_a_second_index_for_the_same_searches_is_refused(tables: LayeredTables) 
             table.indexes.create("other", wait=wait, **given)
         assert f"t.indexes.drop('{tables.index}')" in str(error.value.hint)
     if options:  # searches for another metric do not use it
-        table.indexes.create("other", **{**given, "metric": "cosine"})
+        table.indexes.create("other", column=tables.column, kind="vector_index", metric="cosine")
     table.indexes.drop(tables.index)
     plan = table.indexes.create("waiting", wait=False, **given)
     assert plan is not None

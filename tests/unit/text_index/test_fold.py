@@ -22,7 +22,7 @@ Texts = list[tuple[str, str, str | None]]
 """The key, the file group and the text of rows; None for a row that is to be read."""
 
 
-def hashes(keys: str) -> np.ndarray:
+def hashes_of(keys: str) -> np.ndarray:
     return row_hashes(pa.array(list(keys), pa.string()), "p")
 
 
@@ -36,7 +36,7 @@ def layer(texts: Texts, *, replaced: str = "", possible: str = "") -> TextLayer:
     rows = TextRows(keys, row_hashes(keys, "p"), numbers, np.where(is_read, -1, words.lengths))
     groups = Groups(pa.array(["p"] * len(names), pa.string()), pa.array(names, pa.string()))
     blocks: list[bytes] = []
-    changes = Changes(hashes(replaced), hashes(possible))
+    changes = Changes(hashes_of(replaced), hashes_of(possible))
     head = write_layer(InvertedLists.of([(rows, words)]), groups, changes, np.empty(0, np.int64), blocks.append)
     return TextLayer(head, lambda numbers: [blocks[number] for number in numbers])
 
@@ -53,13 +53,13 @@ class Moved:
         ids = ["f", "g", "h"]
         return Groups(pa.array(["p"] * 3), pa.array(ids))
 
-    def locations(self, hashes_of: np.ndarray, groups: np.ndarray) -> Locations:
-        keys = {int(hashes(key)[0]): ids for key, ids in self.now.items()}
-        old = self.text.groups.ids.to_pylist()
+    def locations(self, hashes: np.ndarray, groups: np.ndarray) -> Locations:
+        keys = {int(hashes_of(key)[0]): ids for key, ids in self.now.items()}
+        old: list[str] = self.text.groups.ids.cast(pa.string()).to_pylist()  # pyright: ignore[reportAssignmentType]
         listed = [
             (at, "fgh".index(group), group != old[number])
-            for at, (row, number) in enumerate(zip(hashes_of.tolist(), groups.tolist(), strict=True))
-            for group in keys.get(row, old[number])
+            for at, (row, number) in enumerate(zip(hashes.tolist(), groups.tolist(), strict=True))
+            for group in (keys[row] if row in keys else old[number])
         ]
         columns = [np.array(column) for column in zip(*listed, strict=True)] or [np.empty(0)] * 3
         return Locations(columns[0].astype(np.int64), columns[1].astype(np.int64), columns[2].astype(np.bool_))
