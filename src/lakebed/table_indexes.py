@@ -309,11 +309,11 @@ class IndexesView(View):
         """Build a vector index again, with clusters that fit the rows of today, or a text index, as one layer. `name`
         is that of its column, or a name that `list` returns.
 
-        Others write and search by a vector index meanwhile; at the end it changes places with the new one. Writers wait
-        for the table's lock while a text index is built, and searches compare all rows. `lakebed maintenance run` does
-        it when it is due: when a cluster is 8 times as large as the mean, or 30 % of the rows came after the build;
-        when less than half of the entries of a text index count, or a search has to read more than 10 % of its rows.
-        Raises `InvalidOption` for another index, and `CommitConflict` if it was dropped meanwhile.
+        Others write and search by the index meanwhile; at the end it changes places with the new one. `lakebed
+        maintenance run` does it when it is due: when a cluster is 8 times as large as the mean, or 30 % of the rows
+        came after the build; when less than half of the entries of a text index count, or a search has to read more
+        than 10 % of its rows. Raises `InvalidOption` for another index, and `CommitConflict` if it was dropped
+        meanwhile.
 
         >>> columns = pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))])
         >>> texts = lakebed.create("memory://docs/rebuilt", columns, key="id")

@@ -164,7 +164,8 @@ class IndexHistory:
         self.done(self.table().delete_partitions(["c0"]))
 
     def foreign(self) -> None:
-        verb = self.dice.choice([self.upsert, self.late, self.delete, self.overwrite, self.compact, self.cluster])
+        verbs = [self.upsert, self.late, self.delete, self.overwrite, self.compact, self.cluster, self.drop_city]
+        verb = self.dice.choice(verbs)
         self.steps.append(f"of another {verb.__name__}")
         with another_writer():
             verb()

@@ -159,7 +159,7 @@ PLUG_INS = (
 )
 # Modules with one importer, in their own folder, that stay files of their own: each is a concept with a name.
 CONCEPTS = {
-    "metadata_kinds/vector_fold.py": "what a compaction makes of an index; vector_index.py has its builds and commits",
+    "metadata_kinds/vector_fold.py": "where rows of vectors are; layer_fold.py has the fold of an index of any kind",
     "other_names.py": "names of other libraries, which most processes never ask for; errors.py has the error",
     "schema/variant_bytes.py": "the outer shape of variants in bytes; logical_types.py has the types",
     "read/task_frames.py": "reads by Ray and Dask; scan.py plans them",

@@ -102,6 +102,21 @@ def build(table: lakebed.Table, options: dict[str, str]) -> IndexingResult:
 
 
 @app.command()
+def rebuild(
+    uri: Uri,
+    name: Annotated[str, typer.Argument(help="A vector index or text index, as `lakebed indexes list` shows it.")],
+    option: WriteOptions = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Build a vector index or text index again; other processes may write and search meanwhile."""
+    indexes = open_table(uri, storage_option).indexes
+    with working("building an index again"):
+        indexes.rebuild(name, options=pairs(option, "--option"))
+    show_rows(indexes.to_arrow(), output)
+
+
+@app.command()
 def drop(
     uri: Uri,
     name: Annotated[str, typer.Argument(help="An index, as `lakebed indexes list` shows it.")],

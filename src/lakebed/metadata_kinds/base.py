@@ -286,12 +286,12 @@ class PartitionKind:
         raise NotImplementedError
 
     def compacted(
-        self, partition: str, metadata: MetadataLookups, snapshot: Snapshot, form: RecordForm
+        self, partition: str, metadata: MetadataLookups, table: Callable[[], Snapshot], form: RecordForm
     ) -> Iterator[tuple[pa.Array, pa.Array]] | None:
         """The records that a compaction of the metadata table writes in place of those of this partition, in batches of
         keys and values in ascending order of the keys; None where it copies the newest record of each key.
 
-        `metadata` reads the records that are compacted, and `snapshot` is the table as it is.
+        `metadata` reads the records that are compacted, and `table` opens the table as it is.
         """
         return None
 

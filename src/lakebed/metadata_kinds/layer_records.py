@@ -16,9 +16,11 @@ Blocks come before their heads in the order of keys, so that a fold writes both 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, TypeVar
+from itertools import count
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +39,11 @@ from lakebed.model import FileGroupId
 from lakebed.sharing import once
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
-from lakebed.vector_index.layers import Groups
+from lakebed.vector_index.layers import Changes, Groups
 
+# The bytes of records that are written at a time, and the blocks of a layer that are read at a time.
+_BATCH_BYTES = 4 << 20
+_BLOCKS_TOGETHER = 16
 SHAPE: Final = "M"
 _BASE: Final = "B"
 _HEADS: Final = "H|"
@@ -113,8 +118,81 @@ def block_key(of: str, number: int) -> str:
     return f"{_BLOCKS}{of}|{number:08x}"
 
 
+class Head(Protocol):
+    """The head of a layer: the number of its entries and of its blocks, their file groups, and what its commit
+    changed."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def block_count(self) -> int: ...
+    @property
+    def groups(self) -> Groups: ...
+    @property
+    def changes(self) -> Changes: ...
+    def to_bytes(self) -> bytes: ...
+
+
+class HeadAndBlocks(Protocol):
+    """A layer: its head, and a function that reads blocks by their numbers."""
+
+    @property
+    def head(self) -> Head: ...
+    @property
+    def blocks(self) -> Callable[[Sequence[int]], Sequence[bytes | memoryview]]: ...
+
+
+def blocks_in_order(layer: HeadAndBlocks) -> Generator[bytes, None, Head]:
+    """The blocks of a layer one after the other; returns its head."""
+    for number in range(layer.head.block_count):
+        yield bytes(layer.blocks([number])[0])
+    return layer.head
+
+
 @dataclass(frozen=True, eq=False)
-class StoredLayers:
+class LaterLayer:
+    """A layer that stays beside a new base: its blocks are read when they are written."""
+
+    name: str
+    head: Head
+    blocks: Iterable[bytes]
+    witness: Witness | None
+
+
+def batches_of_base(
+    records: LayerRecords,
+    form: RecordForm,
+    blocks: Generator[bytes, None, Head],
+    later: Sequence[LaterLayer],
+    shape: bytes,
+) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """All records of an index with a new base, whose blocks come one after the other, and with later layers: in batches
+    of keys and values in ascending order of the keys. `records` has those that come before the blocks."""
+    heads: list[tuple[str, Head]] = []
+    for number in count():
+        try:
+            records.add_block(BUILD, number, next(blocks))
+        except StopIteration as end:
+            heads.append((BUILD, end.value))
+            break
+        yield from records.batch(form, _BATCH_BYTES)
+    for layer in later:
+        for number, data in enumerate(layer.blocks):
+            records.add_block(layer.name, number, bytes(data))
+            yield from records.batch(form, _BATCH_BYTES)
+        heads.append((layer.name, layer.head))
+    for of, head in heads:
+        records.add_head(of, head.to_bytes())
+        yield from records.batch(form, _BATCH_BYTES)
+    records.add_shape(shape)
+    for layer in later:
+        if layer.witness is not None:
+            records.add_witness(layer.name, layer.witness)
+    yield from records.batch(form)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredLayers(ABC):
     """The records of an index in a metadata table; each is read when it is needed."""
 
     descriptions: ClassVar[tuple[str, ...]] = (_BASE, SHAPE, _WITNESSES)
@@ -123,6 +201,34 @@ class StoredLayers:
     metadata: MetadataLookups
     partition: str
     record_type: str
+
+    @property
+    @abstractmethod
+    def layer_heads(self) -> Mapping[str, Head]:
+        """The heads of the layers by name, in the order in which the layers count."""
+
+    @abstractmethod
+    def beginning(self, instant: str, witness: Witness) -> LayerRecords:
+        """The records of a new base, which an instant writes, up to its blocks in the order of keys."""
+
+    @abstractmethod
+    def fold(self, names: tuple[str, ...], snapshot: Snapshot) -> Generator[bytes, None, Head]:
+        """The entries of these layers that count as the blocks of one layer, block after block; returns its head. They
+        have the file groups of a view."""
+
+    @abstractmethod
+    def shape_after_fold(self, instant: str, new_rows: int) -> bytes:
+        """The shape of the index with a base as of this instant, to which a fold brought so many entries."""
+
+    def reason_to_rebuild(self, snapshot: Snapshot, least_rows: int) -> str | None:
+        """Why the index is to be built again: it does not fit the view, or of at least so many entries searches profit
+        little. None if it is not."""
+        covered = self.coverage(snapshot)
+        return covered.reason or self.reason_by_entries(snapshot, covered, least_rows)
+
+    @abstractmethod
+    def reason_by_entries(self, snapshot: Snapshot, covered: Coverage, least_rows: int) -> str | None:
+        """Why an index that fits the view is to be built again."""
 
     @once
     def base(self) -> Witness:
@@ -149,7 +255,7 @@ class StoredLayers:
 
     @once
     def heads(self) -> Mapping[str, memoryview]:
-        """The heads of the layers by name, in the order in which the layers count."""
+        """The records of `layer_heads`."""
         stored = self._beginning_with([_HEADS])
         if _HEADS + BUILD not in stored:
             raise self._lost(_HEADS + BUILD)
@@ -165,6 +271,12 @@ class StoredLayers:
         keys = [block_key(of, number) for number in numbers]
         rows = self.metadata.lookup(self.partition, pa.array(keys, pa.string()))
         return self.records_of(self._bytes_by_key(rows), keys)
+
+    def blocks_of(self, layer: str) -> Iterator[bytes]:
+        """The blocks of a layer in their order, some read at a time."""
+        total = self.layer_heads[layer].block_count
+        for start in range(0, total, _BLOCKS_TOGETHER):
+            yield from self.blocks(layer, range(start, min(start + _BLOCKS_TOGETHER, total)))
 
     def all_blocks(self, layers: Sequence[str]) -> dict[str, Any]:
         """All blocks of some layers by `block_key`."""

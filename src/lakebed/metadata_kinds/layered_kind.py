@@ -6,21 +6,35 @@ and how an index is compared with the table are the same for all.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator
-from typing import ClassVar, Generic
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic
 
 import pyarrow as pa
 
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, UnsupportedFeature
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata_kinds.base import Comparison, NewIndex, PartitionKind, StoredTable, TableAction, required
-from lakebed.metadata_kinds.layer_records import LayerRecords, S, stored_definitions
+from lakebed.metadata_kinds.base import (
+    Comparison,
+    FirstBuild,
+    NewIndex,
+    NewPartition,
+    PartitionKind,
+    StoredTable,
+    TableAction,
+    required,
+)
+from lakebed.metadata_kinds.layer_fold import folded_records
+from lakebed.metadata_kinds.layer_records import Head, LaterLayer, LayerRecords, S, opened_once, stored_definitions
+from lakebed.metadata_kinds.registry import kind_of
+from lakebed.metadata_kinds.routing import grouped
 from lakebed.metadata_kinds.stored import COMPARED
-from lakebed.metadata_kinds.vector_coverage import Coverage, witness_of
+from lakebed.metadata_kinds.vector_coverage import Coverage, Witness, coverage, repair_layer, witness_of
 from lakebed.metadata_records.definitions import IndexDefinition, IndexName
-from lakebed.metadata_records.records import Records
+from lakebed.metadata_records.layout import GroupSizing
+from lakebed.metadata_records.records import RecordForm, Records
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.column_names import did_you_mean
 from lakebed.schema.spark import type_name
@@ -30,19 +44,69 @@ from lakebed.slices.snapshot import Snapshot
 _FIRST_VERSION = 8
 
 
+@dataclass(eq=False)
+class BuiltIndex(ABC):
+    """An index that was built from a view of a table, with what it covers, and a layer of commits that came later."""
+
+    column: str
+    witness: Witness
+    later: list[LaterLayer] = field(default_factory=list[LaterLayer], init=False)
+
+    def catch_up(self, snapshot: Snapshot) -> None:
+        """Add a layer with the rows of the commits in a view that came after the build. Raises `CommitConflict` where
+        the build does not fit the view: commits of it were taken back, say."""
+        covered = coverage(snapshot, self.witness, {})
+        if covered.reason is not None:
+            raise CommitConflict(
+                f"the index on {self.column} that was built does not fit the table any more: {covered.reason}",
+                hint="Build it again.",
+                context={"column": self.column},
+                kind=ConflictKind.TAKEN_BACK,
+            )
+        blocks: list[bytes] = []
+        head, instants = self.write_later(covered, snapshot, blocks.append)
+        if instants:
+            witness = witness_of(snapshot.timeline, snapshot.instant, instants, ())
+            self.later.append(LaterLayer(repair_layer(snapshot.instant or "", 0), head, blocks, witness))
+
+    @abstractmethod
+    def write_later(
+        self, covered: Coverage, snapshot: Snapshot, put: Callable[[bytes], object]
+    ) -> tuple[Head, Sequence[str]]:
+        """Write the blocks of a layer with the rows of the commits that have no witness. Returns its head and these
+        commits; no commit where there are none, or their rows are too many."""
+
+    @abstractmethod
+    def batches(self, form: RecordForm) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """The records of the index, in batches of keys and values in ascending order of the keys."""
+
+
 class LayeredKind(PartitionKind, Generic[S]):
     """A kind of index with layers over the values of one column; `S` are its records in a metadata table."""
 
     noun: ClassVar[str]
     """What a value of the column is called: vector, text."""
 
+    @property
     @abstractmethod
+    def stored_type(self) -> Callable[[MetadataLookups, str], S]:
+        """The class of the records of an index."""
+
     def stored(self, metadata: MetadataLookups, partition: str) -> S:
         """The records of an index."""
+        return self.stored_type(metadata, partition)
+
+    def opened(self, metadata: MetadataLookups, partition: str) -> S:
+        """The records of an index, with what was read of them from this view of the metadata table before."""
+        return opened_once(metadata, self.stored_type, partition)
 
     @abstractmethod
     def column_of(self, definition: IndexDefinition) -> str:
         """The column of an index, by its definition."""
+
+    def serves(self, definition: IndexDefinition) -> tuple[str, ...]:
+        """What an index is searched for: its column, and what else a search names."""
+        return (self.column_of(definition),)
 
     @abstractmethod
     def fits(self, kind: pa.DataType) -> bool:
@@ -54,6 +118,10 @@ class LayeredKind(PartitionKind, Generic[S]):
     ) -> tuple[LayerRecords, list[str]] | None:
         """The records of the layer of an action, and the commits without a witness whose rows it has as well; None if
         the action wrote too many rows."""
+
+    @abstractmethod
+    def built(self, definition: IndexDefinition, snapshot: Snapshot) -> BuiltIndex:
+        """An index over the rows of a view. Raises `UnsupportedFeature` for too many rows."""
 
     @abstractmethod
     def expected_values(self, snapshot: Snapshot, column: str) -> pa.Table:
@@ -82,6 +150,19 @@ class LayeredKind(PartitionKind, Generic[S]):
         records.add_witness(action.instant, witness_of(snapshot.timeline, action.instant, caught_up, left))
         return records.encoded(action.form)
 
+    def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
+        definition = required(name.partition, name.expression)
+        built = self.built(definition, build.snapshot)
+        (group,) = grouped(name.partition, Records.upserts(pa.array([], pa.string()), pa.array([], pa.binary())))
+        return [replace(group, batches=built.batches(build.form))], definition
+
+    def compacted(
+        self, partition: str, metadata: MetadataLookups, table: Callable[[], Snapshot], form: RecordForm
+    ) -> Iterator[tuple[pa.Array, pa.Array]] | None:
+        if not metadata.has(partition):
+            return None  # it is being built: there are layers without a base
+        return folded_records(self.stored(metadata, partition), table(), form)
+
     def check_new(self, index: NewIndex) -> None:
         feature = f"{self.noun} index"
         column = self.column_of(required(index.name.partition, index.name.expression))
@@ -102,6 +183,22 @@ class LayeredKind(PartitionKind, Generic[S]):
                 else f"Add a {self.noun} column first.",
                 context={"column": column},
             )
+
+    def check_only(self, definition: IndexDefinition, others: Iterable[IndexDefinition]) -> None:
+        """Raise `InvalidOption` for an index that serves the searches of one of the others of the table: writes would
+        keep both, and searches use one."""
+        for other in others:
+            if (
+                other.name != definition.name
+                and kind_of(other.name) is self
+                and self.serves(other) == self.serves(definition)
+            ):
+                searches = " ".join(self.serves(definition))
+                raise InvalidOption(
+                    f"the index {other.name} is for searches of {searches} already, and {definition.name} would be too",
+                    hint=f"A search uses one of them; drop the other one first: t.indexes.drop({other.name!r}).",
+                    context={"index": other.name, "column": self.column_of(definition)},
+                )
 
     def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:
         definition = table.shared(stored_definitions).get(partition)
@@ -133,3 +230,10 @@ class LayeredKind(PartitionKind, Generic[S]):
         lacking = self.stored(metadata, partition).lacking_commits(table.snapshot)
         yield Comparison(lacking, COMPARED.empty_table())
         yield Comparison(self.expected(partition, table), self.found(partition, metadata, table))
+
+
+def layered_kind(partition: str) -> LayeredKind[Any]:
+    """The kind of a vector index or a text index."""
+    kind = kind_of(partition)
+    assert isinstance(kind, LayeredKind)
+    return kind

@@ -6,7 +6,9 @@ its witness. Rows of log files that may lose against others are noted, and a sea
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +16,9 @@ import pyarrow.compute as pc
 
 from lakebed.errors import UnsupportedFeature
 from lakebed.metadata_kinds import bloom_filters
-from lakebed.metadata_kinds.base import (
-    FirstBuild,
-    NewPartition,
-    StoredTable,
-    TableAction,
-    required,
-)
-from lakebed.metadata_kinds.layer_records import BUILD, COMMIT, joined_hashes, metadata_of
-from lakebed.metadata_kinds.layered_kind import LayeredKind
-from lakebed.metadata_kinds.routing import grouped
+from lakebed.metadata_kinds.base import StoredTable, TableAction
+from lakebed.metadata_kinds.layer_records import COMMIT, batches_of_base, blocks_in_order, joined_hashes, metadata_of
+from lakebed.metadata_kinds.layered_kind import BuiltIndex, LayeredKind
 from lakebed.metadata_kinds.text_store import (
     BATCH_ROWS,
     RowsInWords,
@@ -33,15 +28,19 @@ from lakebed.metadata_kinds.text_store import (
     expected_texts,
     indexed_texts,
     is_text,
+    shape_of,
+    text_in_view,
     texts_of_slices,
 )
 from lakebed.metadata_kinds.vector_coverage import REPAIR, Coverage, first_witness, witness_of
 from lakebed.metadata_kinds.written_rows import ColumnRows, WrittenRows
-from lakebed.metadata_records.definitions import IndexDefinition, IndexName
-from lakebed.metadata_records.layout import TEXT_INDEX, GroupSizing
-from lakebed.metadata_records.records import Records
+from lakebed.metadata_records.definitions import IndexDefinition
+from lakebed.metadata_records.layout import TEXT_INDEX
+from lakebed.metadata_records.records import RecordForm, Records
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
+from lakebed.text_index.lists import InvertedLists, LayerHead, TextLayer, write_layer
+from lakebed.text_index.search import StoredText
 from lakebed.vector_index.entries import row_hashes
 from lakebed.vector_index.layers import Changes
 
@@ -74,16 +73,25 @@ class _LayerOfTexts:
         """Add the keys of rows that a commit deleted."""
         (self.replaced if is_certain else self.possible).append(row_hashes(keys, path))
 
-    def changes(self) -> Changes:
-        """The rows whose earlier entries do not count, and those that a search reads."""
-        return Changes(joined_hashes(self.replaced), joined_hashes(self.possible))
+    def written(self, put: Callable[[bytes], object]) -> LayerHead:
+        """Write the blocks of the layer; its head."""
+        changes = Changes(joined_hashes(self.replaced), joined_hashes(self.possible))
+        lists, groups = InvertedLists.of(self.rows.parts), self.rows.groups.listed()
+        return write_layer(lists, groups, changes, np.array(self.rewritten, np.int64), put)
+
+    def add_to(self, records: TextRecords, of: str) -> None:
+        """Add the layer to the records of an index, under its name."""
+        numbers = iter(range(1 << 32))
+        head = self.written(lambda data: records.add_block(of, next(numbers), data))
+        records.add_head(of, head.to_bytes())
 
 
 class TextIndexKind(LayeredKind[StoredTextIndex]):
     noun = "text"
 
-    def stored(self, metadata: MetadataLookups, partition: str) -> StoredTextIndex:
-        return StoredTextIndex(metadata, partition)
+    @property
+    def stored_type(self) -> type[StoredTextIndex]:
+        return StoredTextIndex
 
     def column_of(self, definition: IndexDefinition) -> str:
         return TextIndex.of(definition).column
@@ -104,57 +112,23 @@ class TextIndexKind(LayeredKind[StoredTextIndex]):
             layer.add_deleted(path, keys, is_certain=True)
         for path, keys, is_certain in written.deleted():
             layer.add_deleted(path, keys, is_certain=is_certain)
-        caught_up = self._catch_up(layer, covered, action.snapshot, stored)
+        caught_up = _catch_up(layer, covered, action.snapshot, stored.column, stored.in_view)
         records = TextRecords(action.instant)
-        records.add_layer(action.instant, layer.rows, layer.changes(), np.array(layer.rewritten, np.int64))
+        layer.add_to(records, action.instant)
         return records, caught_up
 
-    def _catch_up(
-        self, layer: _LayerOfTexts, covered: Coverage, snapshot: Snapshot, stored: StoredTextIndex
-    ) -> list[str]:
-        """Add the rows of file groups with commits that have no witness to a layer; earlier entries of these file
-        groups do not count. Returns these commits; none where rows are too many. Rows that were moved since their entry
-        was written may be in these file groups, or deleted there: searches read them."""
-        if not covered.gaps:
-            return []
-        added: list[ColumnRows] = []
-        size = layer.rows.nbytes
-        for rows in texts_of_slices(snapshot.reader, covered.lacking_slices(snapshot), stored.column):
-            added.append(rows)
-            size += rows.keys.nbytes + rows.values.nbytes if rows.values is not None else 0
-            if size > MAX_BYTES:
-                return []
-        changed = joined_hashes(layer.replaced)  # by the action itself
-        for rows in added:
-            hashes = row_hashes(rows.keys, rows.partition)
-            layer.replaced.append(hashes)
-            is_unchanged = pa.array(~np.isin(hashes, changed))
-            assert rows.values is not None
-            layer.rows.add(
-                (rows.partition, rows.file_id), rows.keys.filter(is_unchanged), rows.values.filter(is_unchanged)
-            )
-        read = joined_hashes([row_hashes(rows.keys, rows.partition) for rows in added])
-        moved = stored.in_view(snapshot, covered).uncertain_hashes()
-        layer.possible.append(moved[~np.isin(moved, np.concatenate([read, changed]))])
-        layer.rewritten = [layer.rows.groups.number(group) for group in sorted(covered.groups)]
-        return [gap.instant for gap in covered.gaps]
-
-    def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
-        definition = required(name.partition, name.expression)
-        index, snapshot = TextIndex.of(definition), build.snapshot
+    def built(self, definition: IndexDefinition, snapshot: Snapshot) -> BuiltTexts:
+        column = TextIndex.of(definition).column
         rows = RowsInWords()
-        for part in texts_of_slices(snapshot.reader, snapshot.file_slices(), index.column):
+        for part in texts_of_slices(snapshot.reader, snapshot.file_slices(), column):
             rows.add((part.partition, part.file_id), part.keys, part.values)
             if rows.nbytes > MAX_BYTES:
                 raise UnsupportedFeature(
-                    f"a text index over {index.column} takes more than {MAX_BYTES >> 30} GB",
+                    f"a text index over {column} takes more than {MAX_BYTES >> 30} GB",
                     hint="Search without an index: name the column, t.search(text=..., text_column=...).",
-                    context={"feature": "text index", "column": index.column},
+                    context={"feature": "text index", "column": column},
                 )
-        records = TextRecords(snapshot.instant or "0" * 17)
-        records.add_build(index.column, first_witness(snapshot.timeline))
-        records.add_layer(BUILD, rows, Changes(), np.empty(0, np.int64))
-        return grouped(name.partition, records.encoded(build.form)), definition
+        return BuiltTexts(column, first_witness(snapshot.timeline), snapshot.instant or "0" * 17, rows.layer())
 
     def expected_values(self, snapshot: Snapshot, column: str) -> pa.Table:
         return expected_texts(snapshot, column)
@@ -184,9 +158,61 @@ class TextIndexKind(LayeredKind[StoredTextIndex]):
     def _repair(self, of: str, layer: _LayerOfTexts, commits: pa.ChunkedArray, table: StoredTable) -> Records:
         snapshot = table.snapshot
         records = TextRecords(snapshot.instant)
-        records.add_layer(of, layer.rows, layer.changes(), np.empty(0, np.int64))
+        layer.add_to(records, of)
         records.add_witness(of, witness_of(snapshot.timeline, snapshot.instant, commits.to_pylist(), ()))
         return records.encoded(table.form)
+
+
+@dataclass(eq=False)
+class BuiltTexts(BuiltIndex):
+    """A text index that was built; `layer` has its entries."""
+
+    instant: str
+    layer: TextLayer
+
+    def write_later(
+        self, covered: Coverage, snapshot: Snapshot, put: Callable[[bytes], object]
+    ) -> tuple[LayerHead, list[str]]:
+        layer = _LayerOfTexts()
+        instants = _catch_up(layer, covered, snapshot, self.column, partial(text_in_view, [self.layer]))
+        return layer.written(put), instants
+
+    def batches(self, form: RecordForm) -> Iterator[tuple[pa.Array, pa.Array]]:
+        records = TextRecords.of_base(self.instant, self.witness)
+        return batches_of_base(records, form, blocks_in_order(self.layer), self.later, shape_of(self.column))
+
+
+def _catch_up(
+    layer: _LayerOfTexts,
+    covered: Coverage,
+    snapshot: Snapshot,
+    column: str,
+    in_view: Callable[[Snapshot, Coverage], StoredText],
+) -> list[str]:
+    """Add the rows of file groups with commits that have no witness to a layer; earlier entries of these file groups do
+    not count. Returns these commits; none where rows are too many. Rows that were moved since their entry was written
+    may be in these file groups, or deleted there: searches read them. `in_view` opens the index as it is."""
+    if not covered.gaps:
+        return []
+    added: list[ColumnRows] = []
+    size = layer.rows.nbytes
+    for rows in texts_of_slices(snapshot.reader, covered.lacking_slices(snapshot), column):
+        added.append(rows)
+        size += rows.keys.nbytes + rows.values.nbytes if rows.values is not None else 0
+        if size > MAX_BYTES:
+            return []
+    changed = joined_hashes(layer.replaced)  # by the action itself
+    for rows in added:
+        hashes = row_hashes(rows.keys, rows.partition)
+        layer.replaced.append(hashes)
+        is_unchanged = pa.array(~np.isin(hashes, changed))
+        assert rows.values is not None
+        layer.rows.add((rows.partition, rows.file_id), rows.keys.filter(is_unchanged), rows.values.filter(is_unchanged))
+    read = joined_hashes([row_hashes(rows.keys, rows.partition) for rows in added])
+    moved = in_view(snapshot, covered).uncertain_hashes()
+    layer.possible.append(moved[~np.isin(moved, np.concatenate([read, changed]))])
+    layer.rewritten = [layer.rows.groups.number(group) for group in sorted(covered.groups)]
+    return [gap.instant for gap in covered.gaps]
 
 
 def _certain(written: ColumnRows) -> pa.Array:

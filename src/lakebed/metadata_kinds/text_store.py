@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -15,6 +15,7 @@ import pyarrow.types as pt
 from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lakebed.format.row_addresses import Hashes
 from lakebed.format.text import parse_json_object
+from lakebed.metadata_kinds.layer_fold import Locators
 from lakebed.metadata_kinds.layer_records import SHAPE, LayerRecords, NumberedGroups, StoredLayers, opened_once
 from lakebed.metadata_kinds.stored import COMPARED
 from lakebed.metadata_kinds.vector_coverage import Coverage, Witness
@@ -27,6 +28,7 @@ from lakebed.sharing import once
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
+from lakebed.text_index.fold import folded
 from lakebed.text_index.lists import (
     InvertedLists,
     LayerHead,
@@ -34,13 +36,11 @@ from lakebed.text_index.lists import (
     TextRows,
     matching_rows,
     memory_layer,
-    write_layer,
 )
 from lakebed.text_index.scores import Statistics
 from lakebed.text_index.search import LayeredText, StoredText, text_marks
 from lakebed.text_index.words import Words, words_of
 from lakebed.vector_index.entries import row_hashes
-from lakebed.vector_index.layers import Changes
 
 RECORD_TYPE: Final = "LAKEBED_TEXT_1"
 _VERSION: Final = 1
@@ -147,23 +147,17 @@ class TextRecords(LayerRecords):
 
     record_type: str = field(default=RECORD_TYPE, init=False)
 
-    def add_build(self, column: str, witness: Witness) -> None:
-        """The records of a build, but for its layer."""
-        self.add_base(witness)
-        self.add_shape(json.dumps({"column": column, "version": _VERSION}).encode())
+    @classmethod
+    def of_base(cls, instant: str, witness: Witness) -> TextRecords:
+        """The witness of a base."""
+        records = cls(instant)
+        records.add_base(witness)
+        return records
 
-    def add_layer(self, of: str, rows: RowsInWords, changes: Changes, rewritten: np.ndarray) -> None:
-        """The records of a layer: its blocks and its head. `rewritten` are the numbers of file groups whose earlier
-        entries do not count."""
-        numbers = iter(range(1 << 32))
-        head = write_layer(
-            InvertedLists.of(rows.parts),
-            rows.groups.listed(),
-            changes,
-            rewritten,
-            lambda data: self.add_block(of, next(numbers), data),
-        )
-        self.add_head(of, head.to_bytes())
+
+def shape_of(column: str) -> bytes:
+    """The description of an index on this column."""
+    return json.dumps({"column": column, "version": _VERSION}).encode()
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,27 +187,43 @@ class StoredTextIndex(StoredLayers):
             )
         return column
 
-    def reason_to_rebuild(self, snapshot: Snapshot, least_rows: int) -> str | None:
-        """Why the index is to be built again: it does not fit the view, or of at least so many entries few count, or
-        many are of rows that a search has to read. None if it is not."""
-        covered = self.coverage(snapshot)
-        if covered.reason is not None:
-            return covered.reason
+    def reason_by_entries(self, snapshot: Snapshot, covered: Coverage, least_rows: int) -> str | None:
         text = self.in_view(snapshot, covered)
         rows, live, read = len(text.rows), int(text.is_live.sum()), len(text.uncertain_hashes())
         if rows < least_rows or (read <= _MAX_READ_SHARE * rows and live >= _MIN_LIVE_SHARE * rows):
             return None
         return f"of {rows:,} entries {live:,} count, and {read:,} are of rows that a search has to read"
 
+    @once
+    def layer_heads(self) -> Mapping[str, LayerHead]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.column  # noqa: B018  an index of a newer release is refused here
+        return {of: LayerHead.from_bytes(head) for of, head in self.heads.items()}
+
+    def beginning(self, instant: str, witness: Witness) -> TextRecords:
+        return TextRecords.of_base(instant, witness)
+
+    def fold(self, names: tuple[str, ...], snapshot: Snapshot) -> Generator[bytes, None, LayerHead]:
+        text = StoredText.of(self._layers(names))
+        return folded(text, Locators(snapshot, text.groups))
+
+    def shape_after_fold(self, instant: str, new_rows: int) -> bytes:
+        return shape_of(self.column)
+
+    def _layers(self, names: tuple[str, ...]) -> list[TextLayer]:
+        return [TextLayer(self.layer_heads[of], partial(self.blocks, of)) for of in names]
+
     def in_view(self, snapshot: Snapshot, covered: Coverage) -> StoredText:
         """The layers as of a view of the table."""
-        self.column  # noqa: B018  an index of a newer release is refused here
-        layers = [
-            TextLayer(LayerHead.from_bytes(self.heads[of]), partial(self.blocks, of)) for of in self.names_in(snapshot)
-        ]
-        lacking = pa.array(sorted({file_id for _, file_id in covered.groups}), pa.string())
-        existing = pa.array([file_slice.file_id for file_slice in snapshot.file_slices()], pa.string())
-        return StoredText.of(layers, lacking, existing)
+        return text_in_view(self._layers(self.names_in(snapshot)), snapshot, covered)
+
+
+def text_in_view(layers: Sequence[TextLayer], snapshot: Snapshot, covered: Coverage) -> StoredText:
+    """Layers as of a view of the table."""
+    if not covered.gaps:
+        return StoredText.of(layers)
+    lacking = pa.array(sorted({file_id for _, file_id in covered.groups}), pa.string())
+    existing = pa.array([file_slice.file_id for file_slice in snapshot.file_slices()], pa.string())
+    return StoredText.of(layers, lacking, existing)
 
 
 def stored_text_index(metadata: MetadataLookups, partition: str) -> StoredTextIndex:

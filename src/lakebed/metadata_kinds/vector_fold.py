@@ -1,216 +1,32 @@
-"""The fold of a vector index: what a compaction of the metadata table makes of its layers.
-
-The entries that count become one base, without those that later commits replaced, and name the file groups of today.
-Layers whose commits are not complete, or that a commit which is being written comes before, stay as they are. A view
-from before the newest commit of a fold has no base any more: it is searched exactly.
-"""
+"""Where the rows of entries of a vector index are, for the fold of its layers."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from lakebed.format.hashes import plain_strings
-from lakebed.metadata_kinds.layer_records import BUILD
-from lakebed.metadata_kinds.vector_coverage import Witness, instant_of_layer
-from lakebed.metadata_kinds.vector_store import IndexRecords, LaterLayer, NewBase, StoredIndex
-from lakebed.metadata_records.records import RecordForm
-from lakebed.model import RECORD_KEY, FileSlice
-from lakebed.sharing import once
-from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.instants import completes_as
-from lakebed.timeline.timeline import COMMITS
-from lakebed.vector_index.entries import NO_ROW, Entries, row_hashes, vector_positions
-from lakebed.vector_index.layers import Groups
-from lakebed.vector_index.shape import IndexShape
-
-# Layers are folded when they change this share of the rows of the base, or when there are more than so many of them.
-MIN_SHARE = 0.02
-MAX_LAYERS = 15
-# Where clusterings moved more rows than this, or writes put them into new files, entries keep their file groups and
-# positions, and searches look the rows up.
-MAX_MOVED = 4_000_000
-Hashes = npt.NDArray[np.uint64]
-Numbers = npt.NDArray[np.int64]
+from lakebed.metadata_kinds.layer_fold import Locators
+from lakebed.vector_index.entries import Entries, vector_positions
 
 
-def folded_records(
-    stored: StoredIndex, snapshot: Snapshot, form: RecordForm
-) -> Iterator[tuple[pa.Array, pa.Array]] | None:
-    """The records of an index with its layers in the base, in batches of keys and values in ascending order of the
-    keys; None where the layers stay as they are."""
-    if stored.coverage(snapshot).reason is not None:
-        return None
-    heads, layers = stored.layer_heads, _layers_to_fold(stored, snapshot)
-    changed = sum(heads[of].rows + len(heads[of].changes.replaced) for of in layers)
-    is_due = len(layers) > MAX_LAYERS or (len(layers) > 0 and changed >= heads[BUILD].rows * MIN_SHARE)
-    return _Fold(stored, snapshot, tuple(layers)).records(form) if is_due else None
+class VectorLocators(Locators):
+    """Gives entries their file groups of today: the `Relocation` of a fold (see `vector_index/search.py`).
 
-
-def _layers_to_fold(stored: StoredIndex, snapshot: Snapshot) -> list[str]:
-    """The layers of complete commits that no pending commit comes before: its layer must count after the base."""
-    pending = (i.time for i in snapshot.timeline.pending if completes_as(i.action) in COMMITS)
-    bound = min(pending, default=None)
-    built = {*stored.base.instants}
-
-    def is_complete(of: str) -> bool:
-        instant = instant_of_layer(of)
-        return of in built or (snapshot.is_visible(instant) and (bound is None or instant < bound))
-
-    return [of for of in stored.layer_heads if of != BUILD and is_complete(of)]
-
-
-@dataclass(frozen=True, eq=False)
-class _Fold:
-    """The fold of some layers into the base, on a table as it is."""
-
-    stored: StoredIndex
-    snapshot: Snapshot
-    layers: tuple[str, ...]
-
-    def records(self, form: RecordForm) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """All records of the index after the fold."""
-        stored, heads = self.stored, self.stored.layer_heads
-        built = {*stored.base.instants}
-        index = stored.of_layers((BUILD, *(of for of in self.layers if of not in built)))
-        # a view of the newest of these instants and one of today have the same base
-        table = replace(self.snapshot, as_of=self._shape.instant)
-        folded = index.fold(Locators(table, index.groups, stored.coder.shape.instant))
-        later = [
-            LaterLayer(of, heads[of], stored.all_blocks_of(of, len(heads[of].firsts)), stored.witnesses.get(of))
-            for of in heads
-            if of != BUILD and of not in self.layers
-        ]
-        base = NewBase(stored.coder, self._shape, self._witness)
-        yield from IndexRecords(self._shape.instant).batches_of_base(form, base, folded, later)
-
-    @once
-    def _shape(self) -> IndexShape:
-        shape, heads = self.stored.coder.shape, self.stored.layer_heads
-        return replace(
-            shape,
-            generation=shape.generation + 1,
-            instant=max([shape.instant, *map(instant_of_layer, self.layers)]),
-            new_rows=shape.new_rows + sum(heads[of].rows for of in self.layers),
-        )
-
-    @once
-    def _witness(self) -> Witness:
-        """The witness of the base, with what those of the layers cover. Of archived commits the newest stays, by which
-        a view shows that it is not older than the base."""
-        witnesses = [self.stored.base, *(w for of, w in self.stored.witnesses.items() if of in self.layers)]
-        covered = {*map(instant_of_layer, self.layers), *(time for w in witnesses for time in w.instants)}
-        start = self.snapshot.timeline.start or ""
-        archived = max((time for time in covered if time < start), default=None)
-        instants = sorted(time for time in covered if time >= start or time == archived)
-        return Witness(tuple(instants), max(witness.horizon for witness in witnesses))
-
-
-@dataclass(frozen=True, eq=False)
-class _KeyRows:
-    """Rows by the hashes of their keys: the number of the slice of each, and its position in the base file, `NO_ROW`
-    where it is not known."""
-
-    hashes: Hashes
-    slices: Numbers
-    positions: npt.NDArray[np.uint32]
-
-    @classmethod
-    def together(cls, parts: Sequence[_KeyRows]) -> _KeyRows:
-        """The rows of all parts, in ascending order of the hashes."""
-        hashes = np.concatenate([part.hashes for part in parts])
-        order = np.argsort(hashes, kind="stable")
-        slices = np.concatenate([part.slices for part in parts])[order]
-        return cls(hashes[order], slices, np.concatenate([part.positions for part in parts])[order])
-
-
-_NO_ROWS = _KeyRows(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.uint32))
-
-
-class Locators:
-    """Where the rows of entries are now: the `relocation` of a fold (see `vector_index/search.py`).
-
-    Entries of file groups that are no longer in the table get the group that has their key; those whose key is in none
-    are dropped. Entries of file groups whose base file was written after the instant `since` get the position of their
-    row in it. An exact vector stays where its file group has log files, in which it would cost much to read it.
+    An exact vector stays where its file group has log files, in which it would cost much to read it.
     """
-
-    def __init__(self, snapshot: Snapshot, groups: Groups, since: str) -> None:
-        self._snapshot = snapshot
-        slices = {(s.partition, s.file_id): s for s in snapshot.file_slices()}
-        old = list(zip(groups.partitions.to_pylist(), groups.ids.to_pylist(), strict=True))
-        emptied = {path for path, file_id in old if (path, file_id) not in slices}
-        rewritten = {group for group, s in slices.items() if s.base_file is not None and s.base_file.instant > since}
-        changed = [s for group, s in slices.items() if s.partition in emptied or group in rewritten]
-        rows = self._rows_of(changed, emptied)
-        self._rows = _NO_ROWS if rows is None else rows
-        added = [] if rows is None else [(s.partition, s.file_id) for s in changed if s.partition in emptied]
-        listed = list(dict.fromkeys([*(g for g in old if rows is None or g in slices), *added]))
-        paths, ids = [path for path, _ in listed], [file_id for _, file_id in listed]
-        self.groups = Groups(pa.array(paths, pa.string()), pa.array(ids, pa.string()))
-        positions = {group: number for number, group in enumerate(listed)}
-        self._numbers = np.array([positions.get(group, -1) for group in old], np.int64)
-        self._of_slices = np.array([positions.get((s.partition, s.file_id), -1) for s in changed], np.int64)
-        self._has_logs = np.array([group in slices and bool(slices[group].log_files) for group in listed], np.bool_)
-        self._is_rewritten = np.array([rows is not None and group in rewritten for group in listed], np.bool_)
-
-    def _rows_of(self, slices: Sequence[FileSlice], emptied: Collection[str]) -> _KeyRows | None:
-        """The rows of these slices, of those in other partitions than the emptied ones the rows of their base files;
-        None where they have too many rows, or a file is cleaned by now."""
-        parts, total = [_NO_ROWS], 0
-        try:
-            for number, file_slice in enumerate(slices):
-                start = 0
-                file_slice = file_slice if file_slice.partition in emptied else file_slice.without_logs()
-                for batch in self._snapshot.reader.read(file_slice, [RECORD_KEY]):
-                    hashes = row_hashes(plain_strings(batch.column(RECORD_KEY)), file_slice.partition)
-                    positions = np.arange(start, start + len(hashes), dtype=np.uint32)
-                    if file_slice.log_files:
-                        positions = np.full(len(hashes), NO_ROW, np.uint32)
-                    parts.append(_KeyRows(hashes, np.full(len(hashes), number, np.int64), positions))
-                    start += len(hashes)
-                    total += len(hashes)
-                    if total > MAX_MOVED:
-                        return None
-        except FileNotFoundError:
-            return None
-        return _KeyRows.together(parts)
 
     def relocated(self, entries: Entries) -> Entries:
         """Entries with the numbers of `groups`, without those of rows that are gone."""
-        numbers = self._numbers[entries.groups]
-        is_moved = numbers < 0
-        if is_moved.any():
-            # a key of a table without unique keys may be in several file groups: the entry is for each of them
-            first = np.searchsorted(self._rows.hashes, entries.hashes, side="left")
-            counts = np.where(is_moved, np.searchsorted(self._rows.hashes, entries.hashes, side="right") - first, 1)
-            at = np.repeat(np.arange(len(entries)), counts)
-            among = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
-            entries, is_moved, numbers = entries.take(at), is_moved[at], numbers[at]
-            in_rows = (first[at] + among)[is_moved]
-            numbers[is_moved] = self._of_slices[self._rows.slices[in_rows]]
-            rows = entries.rows.copy()
-            rows[is_moved] = self._rows.positions[in_rows]
-            entries = replace(entries, rows=rows)
-        entries = self._with_positions(entries, numbers, self._is_rewritten[numbers] & ~is_moved)
-        entries = replace(entries, groups=numbers)
+        locations = self.locations(entries.hashes, entries.groups)
+        if locations.is_moved.any() or len(locations.at) < len(entries):
+            entries = entries.take(locations.at)
+        if locations.is_placed.any():
+            entries = replace(entries, rows=np.where(locations.is_placed, locations.positions, entries.rows))
+        entries = replace(entries, groups=locations.groups)
         has_vector = entries.vector_rows >= 0
         if has_vector.any():
-            stays = has_vector & self._has_logs[entries.groups]
+            stays = has_vector & self.has_logs[entries.groups]
             vectors = entries.vectors[entries.vector_rows[stays]]
             entries = replace(entries, vectors=vectors, vector_rows=vector_positions(stays))
         return entries
-
-    def _with_positions(self, entries: Entries, numbers: Numbers, is_rewritten: npt.NDArray[np.bool_]) -> Entries:
-        """Entries with the positions of those rows whose base files were written again."""
-        if not is_rewritten.any() or not len(self._rows.hashes):
-            return entries
-        at = np.minimum(np.searchsorted(self._rows.hashes, entries.hashes), len(self._rows.hashes) - 1)
-        is_there = is_rewritten & (self._rows.hashes[at] == entries.hashes)
-        is_there &= self._of_slices[self._rows.slices[at]] == numbers
-        placed = np.where(is_there, self._rows.positions[at], np.uint32(NO_ROW))
-        return replace(entries, rows=np.where(is_rewritten, placed, entries.rows))

@@ -6,7 +6,7 @@ and its witness. No row is read that it did not write, but those of commits with
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,38 +14,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakebed.errors import CommitConflict, ConflictKind
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds import bloom_filters
-from lakebed.metadata_kinds.base import (
-    FirstBuild,
-    NewPartition,
-    StoredTable,
-    TableAction,
-    required,
-)
+from lakebed.metadata_kinds.base import StoredTable, TableAction
 from lakebed.metadata_kinds.layer_records import (
     COMMIT,
     NumberedGroups,
+    batches_of_base,
+    blocks_in_order,
     joined_hashes,
     metadata_of,
 )
-from lakebed.metadata_kinds.layered_kind import LayeredKind
-from lakebed.metadata_kinds.routing import grouped
-from lakebed.metadata_kinds.vector_coverage import Coverage, Witness, coverage, first_witness, repair_layer, witness_of
+from lakebed.metadata_kinds.layered_kind import BuiltIndex, LayeredKind
+from lakebed.metadata_kinds.vector_coverage import Coverage, first_witness, witness_of
 from lakebed.metadata_kinds.vector_definitions import VectorIndex
-from lakebed.metadata_kinds.vector_fold import folded_records
 from lakebed.metadata_kinds.vector_rows import VectorRows, WrittenVectors, empty, vector_kind, vectors_of_slices
-from lakebed.metadata_kinds.vector_store import (
-    IndexRecords,
-    LaterLayer,
-    NewBase,
-    StoredIndex,
-    expected_rows,
-    indexed_rows,
-)
-from lakebed.metadata_records.definitions import IndexDefinition, IndexName
-from lakebed.metadata_records.layout import VECTOR_INDEX, GroupSizing, HFileForm
+from lakebed.metadata_kinds.vector_store import IndexRecords, StoredIndex, expected_rows, indexed_rows
+from lakebed.metadata_records.definitions import IndexDefinition
+from lakebed.metadata_records.layout import VECTOR_INDEX, HFileForm
 from lakebed.metadata_records.records import RecordForm, Records
 from lakebed.model import FileSlice
 from lakebed.schema.logical_types import is_vector
@@ -54,8 +40,8 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.vector_index.codes import Coder, trained
 from lakebed.vector_index.entries import Entries, WrittenRows, coded_entries, row_hashes
-from lakebed.vector_index.layers import Changes, Layer, write_layer
-from lakebed.vector_index.runs import EntryRuns, written_blocks
+from lakebed.vector_index.layers import Changes, Layer, LayerHead, write_layer
+from lakebed.vector_index.runs import EntryRuns
 from lakebed.vector_index.shape import IndexShape, default_clusters, sample_rows
 
 # The bytes of codes that one commit writes at most. A commit that would write more is left to the next build.
@@ -71,11 +57,16 @@ _ENTRY_BYTES = 48
 class VectorIndexKind(LayeredKind[StoredIndex]):
     noun = "vector"
 
-    def stored(self, metadata: MetadataLookups, partition: str) -> StoredIndex:
-        return StoredIndex(metadata, partition)
+    @property
+    def stored_type(self) -> type[StoredIndex]:
+        return StoredIndex
 
     def column_of(self, definition: IndexDefinition) -> str:
         return VectorIndex.of(definition).column
+
+    def serves(self, definition: IndexDefinition) -> tuple[str, ...]:
+        index = VectorIndex.of(definition)
+        return index.column, "by", index.metric
 
     def fits(self, kind: pa.DataType) -> bool:
         return is_vector(kind)
@@ -98,18 +89,18 @@ class VectorIndexKind(LayeredKind[StoredIndex]):
         records.add_layer(action.instant, layer.taken(), layer.groups.listed(), layer.changes())
         return records, caught_up
 
-    def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
-        definition = required(name.partition, name.expression)
-        built = built_index(VectorIndex.of(definition), build.snapshot)
-        (group,) = grouped(name.partition, Records.upserts(pa.array([], pa.string()), pa.array([], pa.binary())))
-        return [replace(group, batches=built.batches(build.form))], definition
-
-    def compacted(
-        self, partition: str, metadata: MetadataLookups, snapshot: Snapshot, form: RecordForm
-    ) -> Iterator[tuple[pa.Array, pa.Array]] | None:
-        if not metadata.has(partition):
-            return None  # it is being built: there are layers without a base
-        return folded_records(StoredIndex(metadata, partition), snapshot, form)
+    def built(self, definition: IndexDefinition, snapshot: Snapshot) -> BuiltVectors:
+        index, slices = VectorIndex.of(definition), snapshot.file_slices()
+        rows = sum(parallel_map(snapshot.reader.count, slices))
+        shape = _shape(index, snapshot, rows)
+        coder = trained(shape, _sample(snapshot, slices, shape, rows))
+        layer, runs = _LayerOfRows(coder), EntryRuns(coder)
+        for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, vector_kind(shape)):
+            layer.add(part)
+            if layer.nbytes > _RUN_BYTES:
+                runs.add(layer.taken(), layer.groups.listed())
+        built = runs.joined(layer.taken(), layer.groups.listed())
+        return BuiltVectors(shape.column, first_witness(snapshot.timeline), snapshot.instant or "0" * 17, coder, built)
 
     def expected_values(self, snapshot: Snapshot, column: str) -> pa.Table:
         return expected_rows(snapshot, column, snapshot.schema.field(column).type)
@@ -137,54 +128,24 @@ class VectorIndexKind(LayeredKind[StoredIndex]):
 
 
 @dataclass(eq=False)
-class BuiltIndex:
-    """An index that was built from a view of a table, with what it covers."""
+class BuiltVectors(BuiltIndex):
+    """A vector index that was built. Its entries are in memory up to a bound, beyond it in temporary files."""
 
     instant: str
     coder: Coder
-    witness: Witness
-    _layer: Layer
-    _later: list[LaterLayer] = field(default_factory=list[LaterLayer])
+    layer: Layer
 
-    def catch_up(self, snapshot: Snapshot) -> None:
-        """Add a layer with the rows of the commits in a view that came after the build. Raises `CommitConflict` where
-        the build does not fit the view: commits of it were taken back, say."""
-        covered = coverage(snapshot, self.witness, {})
-        if covered.reason is not None:
-            raise CommitConflict(
-                f"the index on {self.coder.shape.column} that was built does not fit the table any more:"
-                f" {covered.reason}",
-                hint="Build it again.",
-                context={"column": self.coder.shape.column},
-                kind=ConflictKind.TAKEN_BACK,
-            )
+    def write_later(
+        self, covered: Coverage, snapshot: Snapshot, put: Callable[[bytes], object]
+    ) -> tuple[LayerHead, list[str]]:
         layer = _LayerOfRows(self.coder)
         instants = _catch_up(layer, covered, snapshot)
-        if instants:
-            blocks: list[bytes] = []
-            head = write_layer(layer.taken(), layer.groups.listed(), layer.changes(), blocks.append)
-            witness = witness_of(snapshot.timeline, snapshot.instant, instants, ())
-            self._later.append(LaterLayer(repair_layer(snapshot.instant or "", 0), head, blocks, witness))
+        return write_layer(layer.taken(), layer.groups.listed(), layer.changes(), put), instants
 
     def batches(self, form: RecordForm) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """The records of the index, in batches of keys and values in ascending order of the keys."""
-        base = NewBase(self.coder, self.coder.shape, self.witness)
-        yield from IndexRecords(self.instant).batches_of_base(form, base, written_blocks(self._layer), self._later)
-
-
-def built_index(index: VectorIndex, snapshot: Snapshot) -> BuiltIndex:
-    """An index over the rows of a view. Its entries are in memory up to a bound, beyond it in temporary files."""
-    slices = snapshot.file_slices()
-    rows = sum(parallel_map(snapshot.reader.count, slices))
-    shape = _shape(index, snapshot, rows)
-    coder = trained(shape, _sample(snapshot, slices, shape, rows))
-    layer, runs = _LayerOfRows(coder), EntryRuns(coder)
-    for part in vectors_of_slices(snapshot.reader, slices, None, shape.column, vector_kind(shape)):
-        layer.add(part)
-        if layer.nbytes > _RUN_BYTES:
-            runs.add(layer.taken(), layer.groups.listed())
-    built = runs.joined(layer.taken(), layer.groups.listed())
-    return BuiltIndex(snapshot.instant or "0" * 17, coder, first_witness(snapshot.timeline), built)
+        records = IndexRecords.of_base(self.instant, self.witness, self.coder)
+        blocks, shape = blocks_in_order(self.layer), self.coder.shape.to_bytes()
+        return batches_of_base(records, form, blocks, self.later, shape)
 
 
 def _catch_up(layer: _LayerOfRows, covered: Coverage, snapshot: Snapshot) -> list[str]:

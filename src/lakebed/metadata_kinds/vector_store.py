@@ -5,10 +5,9 @@ They are those of `layer_records`, and in addition the centroids, under the keys
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -18,9 +17,9 @@ import pyarrow.compute as pc
 
 from lakebed.metadata_kinds.layer_records import BUILD, SHAPE, LayerRecords, StoredLayers, block_key, opened_once
 from lakebed.metadata_kinds.stored import COMPARED, joined
-from lakebed.metadata_kinds.vector_coverage import Witness
+from lakebed.metadata_kinds.vector_coverage import Coverage, Witness
+from lakebed.metadata_kinds.vector_fold import VectorLocators
 from lakebed.metadata_kinds.vector_rows import VectorRows, vector_kind, vectors_of_slices
-from lakebed.metadata_records.records import RecordForm
 from lakebed.sharing import once
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
@@ -30,14 +29,12 @@ from lakebed.vector_index.entries import Entries, row_hashes
 from lakebed.vector_index.layers import Changes, Groups, Layer, LayerHead, write_layer
 from lakebed.vector_index.search import LayeredIndex
 from lakebed.vector_index.shape import IndexShape
+from lakebed.wording import count_text
 
 RECORD_TYPE: Final = "LAKEBED_IVF_1"
 _CENTROIDS: Final = "C|"
 # Clusters whose centroids are as near as that to a vector may both be taken for the nearest one.
 _TIE = 1e-3
-_BLOCKS_TOGETHER = 16
-# The bytes of records that are written at a time.
-_BATCH_BYTES = 4 << 20
 # The rows of a layer whose blocks are read as a whole.
 _SMALL_LAYER = 1 << 13
 
@@ -48,69 +45,20 @@ class IndexRecords(LayerRecords):
 
     record_type: str = field(default=RECORD_TYPE, init=False)
 
-    def add_centroids(self, coder: Coder) -> None:
-        """The centroids of a base."""
+    @classmethod
+    def of_base(cls, instant: str, witness: Witness, coder: Coder) -> IndexRecords:
+        """The witness and the centroids of a base."""
+        records = cls(instant)
+        records.add_base(witness)
         for number, record in enumerate(coder.centroids.to_records()):
-            self.add(f"{_CENTROIDS}{number:04x}", record)
-
-    def batches_of_base(
-        self,
-        form: RecordForm,
-        base: NewBase,
-        blocks: Generator[bytes, None, LayerHead],
-        later: Sequence[LaterLayer],
-    ) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """All records of an index with a new base, whose blocks come one after the other, and with later layers: in
-        batches of keys and values in ascending order of the keys."""
-        self.add_base(base.witness)
-        self.add_centroids(base.coder)
-        heads: list[tuple[str, LayerHead]] = []
-        for number in count():
-            try:
-                self.add_block(BUILD, number, next(blocks))
-            except StopIteration as end:
-                heads.append((BUILD, end.value))
-                break
-            yield from self.batch(form, _BATCH_BYTES)
-        for layer in later:
-            for number, data in enumerate(layer.blocks):
-                self.add_block(layer.name, number, bytes(data))
-                yield from self.batch(form, _BATCH_BYTES)
-            heads.append((layer.name, layer.head))
-        for of, head in heads:
-            self.add_head(of, head.to_bytes())
-            yield from self.batch(form, _BATCH_BYTES)
-        self.add_shape(base.shape.to_bytes())
-        for layer in later:
-            if layer.witness is not None:
-                self.add_witness(layer.name, layer.witness)
-        yield from self.batch(form)
+            records.add(f"{_CENTROIDS}{number:04x}", record)
+        return records
 
     def add_layer(self, of: str, parts: Sequence[Entries], groups: Groups, changes: Changes | None) -> None:
         """The records of a layer: its blocks and its head."""
         numbers = iter(range(1 << 32))
         head = write_layer(parts, groups, changes, lambda data: self.add_block(of, next(numbers), data))
         self.add_head(of, head.to_bytes())
-
-
-@dataclass(frozen=True, eq=False)
-class NewBase:
-    """What describes a base: its coder, its shape, which may count more folds than that of the coder, and the commits
-    that it covers."""
-
-    coder: Coder
-    shape: IndexShape
-    witness: Witness
-
-
-@dataclass(frozen=True, eq=False)
-class LaterLayer:
-    """A layer that stays beside a new base: its blocks are read when they are written."""
-
-    name: str
-    head: LayerHead
-    blocks: Iterable[bytes]
-    witness: Witness | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +79,15 @@ class StoredIndex(StoredLayers):
             Centroids.from_records(self.records_of(self._described, centroids)),
         )
 
+    def reason_by_entries(self, snapshot: Snapshot, covered: Coverage, least_rows: int) -> str | None:
+        statistics = self.layered(snapshot).statistics()
+        if statistics.rows < least_rows or not statistics.needs_rebuild:
+            return None
+        return (
+            f"{count_text(statistics.new_rows, 'row')} of {statistics.rows:,} came after it was built, and its"
+            f" largest cluster has {statistics.largest_cluster:,}"
+        )
+
     def layered(self, snapshot: Snapshot) -> LayeredIndex:
         """The index as of a view: the layer of the build, and those of commits that are in the view and not in the
         build."""
@@ -144,9 +101,20 @@ class StoredIndex(StoredLayers):
         return self._layered[names]
 
     @once
-    def layer_heads(self) -> Mapping[str, LayerHead]:
-        """The heads of the layers by name, in the order in which the layers count."""
+    def layer_heads(self) -> Mapping[str, LayerHead]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return {of: LayerHead.from_bytes(head) for of, head in self.heads.items()}
+
+    def beginning(self, instant: str, witness: Witness) -> IndexRecords:
+        return IndexRecords.of_base(instant, witness, self.coder)
+
+    def fold(self, names: tuple[str, ...], snapshot: Snapshot) -> Generator[bytes, None, LayerHead]:
+        index = self.of_layers(names)
+        return index.fold(VectorLocators(snapshot, index.groups, self.coder.shape.instant))
+
+    def shape_after_fold(self, instant: str, new_rows: int) -> bytes:
+        shape = self.coder.shape
+        generation, new_rows = shape.generation + 1, shape.new_rows + new_rows
+        return replace(shape, generation=generation, instant=instant, new_rows=new_rows).to_bytes()
 
     def blocks(self, of: str, numbers: Sequence[int]) -> list[bytes]:
         """The blocks of a layer with these numbers, in their order. Those of small layers are read together: a look-up
@@ -154,11 +122,6 @@ class StoredIndex(StoredLayers):
         if of not in self._small:
             return super().blocks(of, numbers)
         return self.records_of(self._small_layers, [block_key(of, number) for number in numbers])
-
-    def all_blocks_of(self, layer: str, count: int) -> Iterator[bytes]:
-        """The blocks of a layer with so many of them, some read at a time."""
-        for start in range(0, count, _BLOCKS_TOGETHER):
-            yield from self.blocks(layer, range(start, min(start + _BLOCKS_TOGETHER, count)))
 
     @once
     def _small(self) -> frozenset[str]:

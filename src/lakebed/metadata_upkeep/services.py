@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias, TypeVar
 
@@ -233,8 +234,8 @@ def _compact(store: MetadataStore, file_slice: FileSlice, instant: str, content:
     group = store.new_group(file_slice.partition, file_slice.file_id, instant)
     read_millis = int((time.monotonic() - started) * 1000)
     if content is None:
-        table = snapshot_of(store.data_storage, store.data_config, store.data_timeline)
         view, kind = MetadataTable(store.slices).of_slice(file_slice), kind_of(file_slice.partition)
+        table = partial(snapshot_of, store.data_storage, store.data_config, store.data_timeline)
         content = kind.compacted(file_slice.partition, view, table, merge.form)
     entries = merge.entries() if content is None else content
     try:

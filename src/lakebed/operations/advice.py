@@ -15,9 +15,9 @@ from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.ranking import Candidate, Ranking, Workload, rank
 from lakebed.index.registry import built_in, index_of
-from lakebed.metadata_kinds.text_store import stored_text_index, text_indexes
+from lakebed.metadata_kinds.layered_kind import layered_kind
+from lakebed.metadata_kinds.text_store import text_indexes
 from lakebed.metadata_kinds.vector_definitions import vector_indexes
-from lakebed.metadata_kinds.vector_store import stored_index
 from lakebed.read.index_search import MIN_ROWS
 from lakebed.read.lookup import KeyText, exists
 from lakebed.schema.arrow import check_names
@@ -75,27 +75,12 @@ class Advice(Printed):
 
 def indexes_to_rebuild(snapshot: Snapshot) -> dict[str, str]:
     """The vector indexes and text indexes that are to be built again, by their partitions, each with the reason."""
-    due: dict[str, str] = {}
+    names = [index.partition for index in (*vector_indexes(snapshot), *text_indexes(snapshot))]
     metadata = snapshot.metadata
-    for index in vector_indexes(snapshot) if metadata is not None else ():
-        assert metadata is not None
-        stored = stored_index(metadata, index.partition)
-        covered = stored.coverage(snapshot)
-        if covered.reason is not None:
-            due[index.partition] = covered.reason
-            continue
-        statistics = stored.layered(snapshot).statistics()
-        if statistics.rows >= MIN_ROWS and statistics.needs_rebuild:
-            due[index.partition] = (
-                f"{count_text(statistics.new_rows, 'row')} of {statistics.rows:,} came after it was built, and its"
-                f" largest cluster has {statistics.largest_cluster:,}"
-            )
-    for text_index in text_indexes(snapshot) if metadata is not None else ():
-        assert metadata is not None
-        reason = stored_text_index(metadata, text_index.partition).reason_to_rebuild(snapshot, MIN_ROWS)
-        if reason is not None:
-            due[text_index.partition] = reason
-    return due
+    if metadata is None:
+        return {}
+    reasons = {name: layered_kind(name).opened(metadata, name).reason_to_rebuild(snapshot, MIN_ROWS) for name in names}
+    return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
 def advise_for_data(

@@ -17,6 +17,7 @@ from lakebed.expressions.index_functions import ZONE
 from lakebed.format.file_names import is_data_path
 from lakebed.index.registry import check_new_indexes, index_of, recorded_index
 from lakebed.metadata.lookups import snapshot_of
+from lakebed.metadata_kinds.base import required
 from lakebed.metadata_kinds.expression_results import (
     KINDS,
     ExpressionIndex,
@@ -27,6 +28,7 @@ from lakebed.metadata_kinds.expression_results import (
     noting,
     zone_notes,
 )
+from lakebed.metadata_kinds.layered_kind import LayeredKind
 from lakebed.metadata_kinds.registry import (
     REQUESTED_PROPERTY,
     find_kind,
@@ -265,6 +267,10 @@ def create_index(
                 RECORD_INDEX, partitioned=_partitioned(index_name, partitioned, config, index.is_global)
             )
         check_new_indexes([index_name], config, snapshot.schema, index)
+        kind = kind_of(index_name.partition)
+        if isinstance(kind, LayeredKind):
+            definition = required(index_name.partition, index_name.expression)
+            kind.check_only(definition, load_definitions(storage, config).values())
         if config.version == 6 and timeline.pending:
             raise CommitConflict(
                 f"{index_name.partition} cannot be built while a write to the table is pending",

@@ -13,12 +13,12 @@ import pyarrow as pa
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
 from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata_kinds.layered_kind import layered_kind
 from lakebed.metadata_kinds.text_store import TextIndex, text_indexes
-from lakebed.metadata_kinds.vector_definitions import VectorIndex, vector_indexes
-from lakebed.metadata_kinds.vector_index import built_index
+from lakebed.metadata_kinds.vector_definitions import VectorIndex, complete_definitions, vector_indexes
+from lakebed.metadata_records.definitions import IndexDefinition
 from lakebed.metadata_records.layout import TEXT_INDEX, VECTOR_INDEX
 from lakebed.metadata_records.records import record_form
-from lakebed.metadata_upkeep.comparison import rebuild
 from lakebed.metadata_upkeep.maintain import MetadataUpkeep, locked_table
 from lakebed.metadata_upkeep.services import compact_with
 from lakebed.read.index_search import DISTANCE, QUERY_INDEX
@@ -73,22 +73,19 @@ def _named(snapshot: Snapshot, name: str, indexes: Sequence[Index], kind: str) -
 def rebuild_index(storage: Storage, name: str, *, settings: WriteSettings | None = None) -> None:
     """Build a vector index again, with clusters that fit the rows of today, or a text index, as one layer.
 
-    A vector index is built beside the one that there is, while others search and write. Then it takes its place under
-    the table lock, with the rows of commits that came meanwhile, in a compaction of the metadata table. A text index is
-    built under the lock, and searches read all rows meanwhile. Raises `InvalidOption` for an index that the table does
-    not have, and `CommitConflict` where a vector index or a commit that it was built from is taken back meanwhile, or a
-    dead writer is not rolled back; the index stays as it is then.
+    It is built beside the one that there is, while others search and write. Then it takes its place under the table
+    lock, with the rows of commits that came meanwhile, in a compaction of the metadata table. Raises `InvalidOption`
+    for an index that the table does not have, and `CommitConflict` where the index or a commit that it was built from
+    is taken back meanwhile, or a dead writer is not rolled back; the index stays as it is then.
     """
     settings = settings or WriteSettings()
     snapshot = open_snapshot(storage)
     index = _named(snapshot, name, [*vector_indexes(snapshot), *text_indexes(snapshot)], "vector index or text index")
-    if isinstance(index, TextIndex):
-        with locked_table(storage, settings) as (current, lock_is_held):
-            rebuild(current, [index.partition], settings, lock_is_held)
-        return
-    built = built_index(index, snapshot)
+    definition = _definition(snapshot, index.partition)
+    assert definition is not None
+    built = layered_kind(index.partition).built(definition, snapshot)
     with locked_table(storage, settings) as (current, lock_is_held):
-        if index not in vector_indexes(current):
+        if _definition(current, index.partition) != definition:
             raise CommitConflict(
                 f"{index.partition} was dropped or defined anew while it was built",
                 hint="Build it again, if the table has it.",
@@ -98,6 +95,12 @@ def rebuild_index(storage: Storage, name: str, *, settings: WriteSettings | None
         built.catch_up(current)
         store = MetadataUpkeep(current, settings, None, lock_is_held).store
         compact_with(store, index.partition, built.batches(record_form(current.config.version)))
+
+
+def _definition(snapshot: Snapshot, partition: str) -> IndexDefinition | None:
+    """The definition of a complete index; None where the table does not have it."""
+    definitions = complete_definitions(snapshot, partition)
+    return next((definition for definition in definitions if definition.name == partition), None)
 
 
 def measured_recall(storage: Storage, name: str, queries: int, k: int) -> Recall:

@@ -57,6 +57,10 @@ class TextRows:
         keys = one_array(self.keys.take(pa.array(rows)))
         return TextRows(keys, self.hashes[rows], self.groups[rows], self.lengths[rows])
 
+    def order(self) -> Numbers:
+        """The numbers of the rows in the order of a layer: by their keys, then by their file groups."""
+        return np.lexsort((self.groups, ranks(self.keys)))
+
     @staticmethod
     def together(parts: Sequence[TextRows]) -> TextRows:
         """The rows of all parts, in order."""
@@ -84,7 +88,7 @@ class InvertedLists:
     def of(parts: Sequence[tuple[TextRows, Words]]) -> InvertedLists:
         """The lists of rows and their words."""
         rows = TextRows.together([part for part, _ in parts])
-        order = np.lexsort((rows.groups, _ranks(rows.keys)))
+        order = rows.order()
         positions = np.empty(len(order), np.int64)
         positions[order] = np.arange(len(order))
         starts = np.cumsum([0, *(len(part) for part, _ in parts)])
@@ -92,7 +96,7 @@ class InvertedLists:
         dictionaries = [words.different for _, words in parts]
         every: Any = pa.chunked_array(dictionaries, pa.string()).combine_chunks().dictionary_encode()
         different = one_array(every.dictionary)
-        of_codes = (_ranks(different) - 1)[as_numpy(every.indices).astype(np.int64)]
+        of_codes = (ranks(different) - 1)[as_numpy(every.indices).astype(np.int64)]
         firsts = np.cumsum([0, *(len(dictionary) for dictionary in dictionaries)])
         codes = [of_codes[first + words.codes] for first, (_, words) in zip(firsts, parts, strict=False)]
         none = np.empty(0, np.int64)
@@ -107,7 +111,7 @@ class InvertedLists:
         return InvertedLists(rows.take(order), one_array(words), word_starts, entries % size, counts)
 
 
-def _ranks(texts: pa.StringArray) -> Numbers:
+def ranks(texts: pa.StringArray) -> Numbers:
     """The rank of each text in ascending order of their bytes; equal texts have one."""
     return as_numpy(pc.rank(texts, tiebreaker="min")).astype(np.int64) if len(texts) else np.empty(0, np.int64)
 
@@ -134,15 +138,20 @@ class LayerHead:
         """The number of the first block of words."""
         return self.row_blocks + -(-self.rows // KEYS_IN_BLOCK)
 
-    @once
-    def _bounds(self) -> tuple[list[str], list[str]]:
-        return self.firsts.to_pylist(), self.lasts.to_pylist()
+    @property
+    def block_count(self) -> int:
+        """The number of all blocks."""
+        return self.first_word_block + len(self.firsts)
 
-    def blocks_of(self, word: str) -> list[int]:
-        """The numbers of the blocks that may have entries of a word."""
+    @once
+    def _bounds(self) -> tuple[list[bytes], list[bytes]]:
+        firsts, lasts = ([word.encode() for word in words.to_pylist()] for words in (self.firsts, self.lasts))
+        return firsts, lasts
+
+    def blocks_of(self, word: str, last: str | None = None) -> list[int]:
+        """The numbers of the blocks that may have entries of a word, or of words from this one to the `last`."""
         firsts, lasts = self._bounds
-        key = str.encode
-        first, end = bisect_left(lasts, key(word), key=key), bisect_right(firsts, key(word), key=key)
+        first, end = bisect_left(lasts, word.encode()), bisect_right(firsts, (word if last is None else last).encode())
         return list(range(self.first_word_block + first, self.first_word_block + end))
 
     def to_bytes(self) -> bytes:
@@ -208,10 +217,12 @@ class TextLayer:
             of_each[word] = rows, np.concatenate([none, *(counts for _, counts in parts)])
         return of_each
 
-    def every_entry(self) -> Iterable[tuple[pa.StringArray, Numbers, Numbers, Numbers]]:
-        """The words of each block, and of each entry the position of its word, its row and its count."""
-        first = self.head.first_word_block
-        for number in range(first, first + len(self.head.firsts)):
+    def every_entry(
+        self, numbers: Iterable[int] | None = None
+    ) -> Iterable[tuple[pa.StringArray, Numbers, Numbers, Numbers]]:
+        """The words of each block, and of each entry the position of its word, its row and its count. `numbers` are
+        those of some blocks of words (None: all)."""
+        for number in range(self.head.first_word_block, self.head.block_count) if numbers is None else numbers:
             (data,) = self._read([number])
             block = _WordBlock.of(data)
             sizes = np.diff(block.starts)
@@ -247,34 +258,63 @@ def write_layer(
     lists: InvertedLists, groups: Groups, changes: Changes, rewritten: Numbers, write: Callable[[bytes], object]
 ) -> LayerHead:
     """Write the blocks of a layer, the first of which has the number 0; its head."""
-    rows = lists.rows
-    spans = [slice(at, at + ROWS_IN_BLOCK) for at in range(0, len(rows), ROWS_IN_BLOCK)]
-    for span in spans:
-        lengths, numbers = rows.lengths[span] + 1, rows.groups[span]
-        write(pack(_ROWS, [rows.hashes[span], _narrow(lengths), _narrow(numbers)]))
-    for at in range(0, len(rows), KEYS_IN_BLOCK):
-        write(pack(_KEYS, [rows.keys[at : at + KEYS_IN_BLOCK]]))
-    firsts, lasts = _write_words(lists, write)
-    changes = Changes(np.unique(changes.replaced), np.unique(changes.possible), changes.partitions)
-    return LayerHead(groups, changes, rewritten, len(rows), pa.array(firsts, pa.string()), pa.array(lasts, pa.string()))
+    writer = LayerWriter(lists.rows, write)
+    writer.add(lists.words, lists.starts, lists.entries, lists.counts)
+    return writer.finish(groups, changes, rewritten)
 
 
-def _write_words(lists: InvertedLists, write: Callable[[bytes], object]) -> tuple[list[str], list[str]]:
-    """Write the blocks of words; the first and the last word of each. A word with many entries is in several."""
-    firsts: list[str] = []
-    lasts: list[str] = []
-    starts, counts = lists.starts, lists.counts
-    for begin in range(0, len(lists.entries), ENTRIES_IN_BLOCK):
-        end = min(begin + ENTRIES_IN_BLOCK, len(lists.entries))
+class LayerWriter:
+    """Writes the blocks of one layer: those of its rows at once, those of words as they come. `write` gets the bytes of
+    each block; the first has the number 0. A word with many entries is in several blocks."""
+
+    def __init__(self, rows: TextRows, write: Callable[[bytes], object]) -> None:
+        self._rows, self._write = len(rows), write
+        self._firsts: list[str] = []
+        self._lasts: list[str] = []
+        none = np.empty(0, np.int64)
+        self._waiting = (pa.array([], pa.string()), np.zeros(1, np.int64), none, none)
+        for at in range(0, len(rows), ROWS_IN_BLOCK):
+            span = slice(at, at + ROWS_IN_BLOCK)
+            lengths, numbers = rows.lengths[span] + 1, rows.groups[span]
+            write(pack(_ROWS, [rows.hashes[span], _narrow(lengths), _narrow(numbers)]))
+        for at in range(0, len(rows), KEYS_IN_BLOCK):
+            write(pack(_KEYS, [rows.keys[at : at + KEYS_IN_BLOCK]]))
+
+    def add(self, words: pa.StringArray, starts: Numbers, entries: Numbers, counts: Numbers) -> None:
+        """Write the entries of words, which come in ascending order (see `InvertedLists`), each with all of its
+        entries."""
+        of_words, of_starts, of_entries, of_counts = self._waiting
+        words = pa.concat_arrays([of_words, words])
+        starts = np.concatenate([of_starts[:-1], of_starts[-1] + starts])
+        entries, counts = np.concatenate([of_entries, entries]), np.concatenate([of_counts, counts])
+        complete = len(entries) // ENTRIES_IN_BLOCK * ENTRIES_IN_BLOCK
+        for begin in range(0, complete, ENTRIES_IN_BLOCK):
+            self._put(words, starts, entries, counts, begin)
+        first = int(np.searchsorted(starts, complete, side="right")) - 1
+        self._waiting = (
+            words[first:],
+            np.maximum(starts[first:] - complete, 0),
+            entries[complete:],
+            counts[complete:],
+        )
+
+    def _put(self, words: pa.StringArray, starts: Numbers, entries: Numbers, counts: Numbers, begin: int) -> None:
+        end = min(begin + ENTRIES_IN_BLOCK, len(entries))
         first = int(np.searchsorted(starts, begin, side="right")) - 1
         last = int(np.searchsorted(starts, end, side="left"))
         sizes = np.diff(np.clip(starts[first : last + 1], begin, end))
-        words = lists.words[first:last]
-        columns = [words, _narrow(sizes), _narrow(lists.entries[begin:end]), _narrow(counts[begin:end])]
-        write(pack(_WORDS, columns))
-        firsts.append(words[0].as_py())
-        lasts.append(words[-1].as_py())
-    return firsts, lasts
+        of_block = words[first:last]
+        self._write(pack(_WORDS, [of_block, _narrow(sizes), _narrow(entries[begin:end]), _narrow(counts[begin:end])]))
+        self._firsts.append(of_block[0].as_py())
+        self._lasts.append(of_block[-1].as_py())
+
+    def finish(self, groups: Groups, changes: Changes, rewritten: Numbers) -> LayerHead:
+        """Write the last block; the head of the layer. The hashes of changes are sorted here."""
+        if len(self._waiting[2]):
+            self._put(*self._waiting, 0)
+        changes = Changes(np.unique(changes.replaced), np.unique(changes.possible), changes.partitions)
+        firsts, lasts = pa.array(self._firsts, pa.string()), pa.array(self._lasts, pa.string())
+        return LayerHead(groups, changes, rewritten, self._rows, firsts, lasts)
 
 
 def _narrow(numbers: Numbers) -> npt.NDArray[Any]:

@@ -143,7 +143,8 @@ class StoredText:
     """The layers of a build and of later commits in the order in which they count, in one view of a table.
 
     `is_live` marks the rows whose entries count, `uncertain` are the numbers of rows that have to be read from the
-    table: a later commit may have changed them.
+    table: a later commit may have changed them. `repeated` are the hashes of those of them that were inserted again,
+    and written after that.
     """
 
     layers: Sequence[TextLayer]
@@ -151,11 +152,14 @@ class StoredText:
     rows: TextRows
     is_live: Flags
     uncertain: Numbers
+    repeated: Hashes
 
     @classmethod
-    def of(cls, layers: Sequence[TextLayer], uncovered: pa.Array, existing: pa.Array) -> StoredText:
-        """The layers of a view. `uncovered` are the ids of file groups whose entries do not count, `existing` those of
-        all file groups of the view."""
+    def of(
+        cls, layers: Sequence[TextLayer], uncovered: pa.Array | None = None, existing: pa.Array | None = None
+    ) -> StoredText:
+        """The layers of a view. `uncovered` are the ids of file groups whose entries do not count. `existing` are those
+        of all file groups of the view, where commits without a layer may have moved or deleted rows of others."""
         heads = [layer.head for layer in layers]
         parts = [layer.rows() for layer in layers]
         groups, numbers = numbered_groups([head.groups for head in heads])
@@ -170,23 +174,32 @@ class StoredText:
         for number, (head, of_layer) in enumerate(zip(heads, numbers, strict=True)):
             rewritten[of_layer[head.rewritten]] = number
         is_dead = (replaced > of_layers) | (possible >= of_layers) | (rewritten[rows.groups] > of_layers)
-        is_lacking = _are_in(groups.ids, uncovered)[rows.groups]
+        is_lacking = np.zeros(len(rows), np.bool_) if uncovered is None else _are_in(groups.ids, uncovered)[rows.groups]
         is_dead |= is_lacking | (rows.lengths < 0)
         is_uncertain = (possible >= 0) & (possible >= replaced)
         is_replacing = np.concatenate(
             [np.isin(part.hashes, head.changes.replaced) for part, head in zip(parts, heads, strict=True)]
         )
         of = np.flatnonzero(rows.lengths >= 0)
-        is_uncertain[of] |= _repeated(rows.hashes[of], of_layers[of], is_replacing[of], replaced[of] >= 0)
-        if len(uncovered):  # a row that was moved may be in a file group that is not covered
+        is_repeated = _repeated(rows.hashes[of], of_layers[of], is_replacing[of], replaced[of] >= 0)
+        is_uncertain[of] |= is_repeated
+        if existing is not None:  # a row that was moved may be in a file group that is not covered
             is_uncertain |= ~is_dead & ~_are_in(groups.ids, existing)[rows.groups]
         if is_uncertain.any():
             is_uncertain = np.isin(rows.hashes, rows.hashes[is_uncertain])
-        return cls(layers, groups, rows, ~is_dead & ~is_uncertain, np.flatnonzero(is_uncertain & ~is_lacking))
+        uncertain = np.flatnonzero(is_uncertain & ~is_lacking)
+        return cls(layers, groups, rows, ~is_dead & ~is_uncertain, uncertain, rows.hashes[of][is_repeated])
 
     def uncertain_hashes(self) -> Hashes:
         """The hashes of the rows that have to be read from the table."""
         return np.unique(self.rows.hashes[self.uncertain])
+
+    def possible_hashes(self) -> Hashes:
+        """The hashes of the rows, also of those without entries, that commits may have changed and no later commit
+        replaced."""
+        possible = Newest([layer.head.changes.possible for layer in self.layers])
+        replaced = Newest([layer.head.changes.replaced for layer in self.layers])
+        return possible.hashes[possible.of(possible.hashes) >= replaced.of(possible.hashes)]
 
     def uncertain_rows(self) -> pa.Table:
         """The rows that have to be read from the table, as rows of `CANDIDATES`."""

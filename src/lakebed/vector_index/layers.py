@@ -126,6 +126,11 @@ class LayerHead:
         """The number of entries in all blocks."""
         return int(self.counts.sum(dtype=np.int64))
 
+    @property
+    def block_count(self) -> int:
+        """The number of blocks."""
+        return len(self.firsts)
+
     def blocks_of(self, clusters: Numbers) -> list[int]:
         """The numbers of the blocks with entries of these clusters, in ascending order."""
         with_entries = np.intersect1d(clusters, self.clusters)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.vector_index.codes import Coder
 from lakebed.vector_index.entries import Entries
-from lakebed.vector_index.layers import Groups, Layer, LayerHead, write_layer
+from lakebed.vector_index.layers import Groups, Layer, write_layer
 from lakebed.vector_index.search import LayeredIndex
 
 
@@ -66,10 +66,3 @@ class EntryRuns:
                 blocks.add(next(folded))
             except StopIteration as end:
                 return Layer("", end.value, blocks.read)
-
-
-def written_blocks(layer: Layer) -> Generator[bytes, None, LayerHead]:
-    """The blocks of a layer one after the other; returns its head."""
-    for number in range(len(layer.head.firsts)):
-        yield bytes(layer.blocks([number])[0])
-    return layer.head

@@ -10,7 +10,7 @@ from lakebed.metadata.lookups import open_snapshot
 from lakebed.operations import advice
 from lakebed.operations.advice import indexes_to_rebuild
 from lakebed.storage import open_storage
-from support.vector_tables import another_writer, vector_rows, vector_table
+from support.vector_tables import another_writer, indexed_table, stored_index, vector_rows, vector_table
 
 INDEX = "vector_index_emb"
 
@@ -71,3 +71,17 @@ def test_names_that_there_are_not_are_refused() -> None:
             call("emb")
     with pytest.raises(InvalidOption, match="rows"):
         table.indexes.recall("emb", rows=0)
+
+
+def test_new_rows_count_over_folds_until_the_next_build() -> None:
+    table = indexed_table("mor")
+    assert stored_index(table).coder.shape.new_rows == 0
+    for turn in range(2):
+        table.upsert(vector_rows(range(40 + turn * 4, 44 + turn * 4), ts=2))
+        list(table.maintenance.run(once=True, options={"hoodie.metadata.compact.max.delta.commits": 1}))
+    assert stored_index(table).coder.shape.new_rows == 7  # k040 has no vector
+    snapshot = open_snapshot(open_storage(table.uri))
+    statistics = stored_index(table).layered(snapshot).statistics()
+    assert (statistics.rows, statistics.new_rows) == (43, 7)
+    table.indexes.rebuild("emb")
+    assert (stored_index(table).coder.shape.new_rows, stored_index(table).coder.shape.generation) == (0, 0)

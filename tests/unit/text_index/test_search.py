@@ -38,8 +38,9 @@ def layer(
     return TextLayer(head, lambda wanted: [blocks[number] for number in wanted])
 
 
-def view(*layers: TextLayer, uncovered: tuple[str, ...] = (), existing: tuple[str, ...] = ("f", "g")) -> StoredText:
-    return StoredText.of(layers, pa.array(uncovered, pa.string()), pa.array(existing, pa.string()))
+def view(*layers: TextLayer, uncovered: tuple[str, ...] = (), existing: tuple[str, ...] | None = None) -> StoredText:
+    ids = None if existing is None else pa.array(existing, pa.string())
+    return StoredText.of(layers, pa.array(uncovered, pa.string()), ids)
 
 
 def counting(text: StoredText) -> list[str]:
@@ -96,8 +97,10 @@ def test_a_key_with_two_rows_in_one_layer_counts_twice_until_it_is_written_again
 def test_entries_of_file_groups_that_are_not_covered_do_not_count_and_moved_rows_are_read() -> None:
     layers = layer({"a": "x", "b": "y"}), layer({"c": "z"}, group="g"), layer({"d": "z"}, group="h")
     assert counting(view(*layers)) == ["a", "b", "c", "d"]
-    text = view(*layers, uncovered=("f",))
+    text = view(*layers, uncovered=("f",), existing=("f", "g"))
     assert (counting(text), read(text)) == (["c"], ["d"])
+    text = view(*layers, existing=("f", "g"))  # a commit without a layer wrote no file group: it deleted a partition
+    assert (counting(text), read(text)) == (["a", "b", "c"], ["d"])
 
 
 def test_rows_that_were_read_are_searched_with_the_others() -> None:
