@@ -153,13 +153,18 @@ class CandidateRows:
         return NamedRows(stored[self.column].combine_chunks(), named, of_rows, read)
 
     def _with_keys(self, job: SearchJob, of: Numbers, keys: pa.Array, table: pa.Table) -> NamedRows:
-        """The rows of a table that have the keys of the candidates `of`."""
-        rows = pc.index_in(keys, value_set=plain_strings(table[RECORD_KEY].combine_chunks()))
-        is_there = as_numpy(rows.is_valid())
+        """The rows of a table that have the keys of the candidates `of`: for each candidate all rows with its key."""
+        distinct = keys.unique()
+        stored = as_numpy(pc.fill_null(pc.index_in(plain_strings(table[RECORD_KEY].combine_chunks()), distinct), -1))
+        order = np.argsort(stored, kind="stable")
+        of_keys = as_numpy(pc.index_in(keys, distinct))
+        first, end = (np.searchsorted(stored[order], of_keys, side) for side in ("left", "right"))
+        counts = end - first
+        among = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return NamedRows(
             table[self.column].combine_chunks(),
-            of[is_there],
-            as_numpy(rows.drop_null()).astype(np.int64),
+            np.repeat(of, counts),
+            order[np.repeat(first, counts) + among],
             lambda numbers: _fulfilling(job.others, table.take(pa.array(numbers))),
         )
 

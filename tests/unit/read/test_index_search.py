@@ -19,6 +19,7 @@ from lakebed.read.index_search import SearchEffort
 from lakebed.schema.plain_arrow import matching_rows
 from lakebed.storage import open_storage
 from lakebed.vector_index.entries import row_hashes
+from support.vector_tables import EVERY_CLUSTER, QUERY, check_search, indexed_table, nearest, vector_of, vector_rows
 
 DIMENSION = 8
 WITHOUT_COMPACTION = {"hoodie.compact.inline": "false"}
@@ -252,3 +253,15 @@ def test_sql_searches_by_an_index_that_it_makes() -> None:
         lakebed.sql("CREATE INDEX bad ON t USING VECTOR (emb) OPTIONS ('vector.pq' = '4')", **sql)
     lakebed.sql("DROP INDEX far ON t", **sql)
     assert "vector_index_far" not in {index.name for index in table.indexes.list()}
+
+
+def test_all_rows_of_a_key_that_a_log_file_changes_are_in_the_answer_of_each_query() -> None:
+    table = indexed_table("mor", properties={"hoodie.parquet.small.file.limit": 0})
+    table.insert(vector_rows(range(1, 2), ts=2))  # the key is there already
+    table.maintenance.cluster()
+    table.upsert(vector_rows(range(1, 2), ts=3))
+    assert [row["id"] for row in nearest(table, exact=True)].count("k001") == 2
+    check_search(table)
+    queries = np.array([QUERY, vector_of(4)])
+    several = table.search(queries, 1000, metric="l2", **EVERY_CLUSTER).to_arrow()
+    assert several["id"].to_pylist().count("k001") == 4
