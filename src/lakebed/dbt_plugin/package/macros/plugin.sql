@@ -76,7 +76,7 @@
 {# A consumer's rows go to one model, since its position moves when that model has written them. #}
 {% macro check_consumers() %}
   {% set readers = {} %}
-  {% for node in graph.nodes.values() if node.resource_type in ('model', 'snapshot') %}
+  {% for node in graph.nodes.values() | sort(attribute='unique_id') if node.resource_type in ('model', 'snapshot') %}
     {% if node.config.materialized not in ('view', 'ephemeral') and node.config.enabled %}
       {% for id in lakebed.upstream([node.unique_id]) if id in graph.sources %}
         {% set found = graph.sources[id] %}
