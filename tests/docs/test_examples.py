@@ -30,8 +30,9 @@ _OF_TABLE = (
 
 def _modules() -> list[str]:
     names = {m.name for m in pkgutil.walk_packages(lakebed.__path__, "lakebed.") if not m.name.endswith("__main__")}
-    # the plugin of dbt is imported by dbt alone
-    return sorted(names - set(_OF_TABLE) - {"lakebed.warehouse", "lakebed.dbt_plugin.plugin"})
+    # their packages are in environments of their own
+    others = {"lakebed.dbt_plugin.plugin", "lakebed.engine.dask_cluster", "lakebed.engine.ray_cluster"}
+    return sorted(names - set(_OF_TABLE) - {"lakebed.warehouse"} - others)
 
 
 def _examples_of_methods() -> list[doctest.DocTest]:

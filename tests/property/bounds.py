@@ -416,13 +416,17 @@ def others(values: Mapping[str, float]) -> dict[str, float]:
     return {name: both[name][value == both[name][0]] for name, value in values.items()}
 
 
+# Their packages are in environments of their own.
+_WITH_OTHER_PACKAGES = ("lakebed.dbt_plugin.plugin", "lakebed.engine.dask_cluster", "lakebed.engine.ray_cluster")
+
+
 @cache
 def modules() -> dict[str, tuple[ModuleType, str]]:
     """Every module with its source, imported before anything is patched: a later import would copy a patched number."""
     names = [
         found.name
         for found in pkgutil.walk_packages(lakebed.__path__, "lakebed.")
-        if "__main__" not in found.name and found.name != "lakebed.dbt_plugin.plugin"  # dbt alone imports it
+        if "__main__" not in found.name and found.name not in _WITH_OTHER_PACKAGES
     ]
     found = [importlib.import_module(name) for name in names]
     return {m.__name__: (m, Path(m.__file__ or "").read_text(encoding="utf-8")) for m in found}

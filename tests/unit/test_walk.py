@@ -40,7 +40,7 @@ BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
     ("mor", "scan"): (65, 31, 484),
     ("mor", "scan where"): (79, 44, 616),
     ("mor", "compact"): (119, 69, 997),
-    ("cow", "upsert"): (127, 72, 1034),
+    ("cow", "upsert"): (127, 72, 1036),
     ("cow", "get"): (68, 31, 439),
     ("cow", "scan"): (50, 24, 321),
 }

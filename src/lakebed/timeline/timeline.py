@@ -510,9 +510,11 @@ class Timeline:
         return self._groups_in(Action.LOGCOMPACTION)
 
     def _groups_in(self, action: Action) -> dict[FileGroupId, Instant]:
+        plans = [(i, self.plan(i)) for i in self.pending if i.action is action]
+        if not plans:
+            return {}
         from lakebed.timeline.bodies.plans import compaction_operations
 
-        plans = [(i, self.plan(i)) for i in self.pending if i.action is action]
         return {(op.partition, op.file_id): i for i, plan in plans for op in compaction_operations(plan)}
 
     def _archived_since(self, instant: Instant, error: FileNotFoundError) -> CommitMetadata:
