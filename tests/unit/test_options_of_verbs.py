@@ -40,7 +40,7 @@ WITHOUT: dict[type, set[str]] = {
     MaintenanceView: set(),
     SavepointsView: {"list", "to_arrow", "to_polars"},
     CatalogsView: {"list", "to_arrow", "to_polars"},
-    IndexesView: {"advise", "bloom_rates", "list", "ranges", "recall", "skew", "to_arrow", "to_polars", "verify"},
+    IndexesView: {"advise", "bloom_rates", "layers", "list", "ranges", "recall", "skew", "to_arrow", "to_polars", "verify"},
     ChecksView: {"list", "run", "to_arrow", "to_polars"},
     ColumnsView: {"to_arrow", "to_polars"},
     ConsumersView: {"delete", "get", "list", "to_arrow", "to_polars"},
