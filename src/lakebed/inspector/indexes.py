@@ -96,6 +96,4 @@ def layers(pages: Pages, table: InspectedTable, request: Request) -> Response:
     with table.opened() as opened:
         content = section(lambda: None if name is None else opened.indexes.layers(name))
         plot = section(lambda: content.content.plot() if content.content else None)
-    return pages.show(
-        table, "layers.html", {**values, "index": content, "plot": plot, "most": _MAX_LAYERS}, request
-    )
+    return pages.show(table, "layers.html", {**values, "index": content, "plot": plot, "most": _MAX_LAYERS}, request)

@@ -94,11 +94,11 @@ class StoredIndex(StoredLayers):
         layered = self.layered(snapshot)
         sizes = layered.cluster_sizes()
         order = np.random.default_rng(0).permutation(len(sizes))
-        some = order[: max(1, int(np.searchsorted(sizes[order].cumsum(), _COUNTED, side="right")))]
+        read = order[: max(1, int(np.searchsorted(sizes[order].cumsum(), _COUNTED, side="right")))]
         lacking = pa.array([file_id for _, file_id in covered.groups], pa.string())
         is_covered = ~np.asarray(pc.is_in(layered.groups.ids, value_set=lacking))
-        read = layered.entries(np.sort(some))
-        return sum(int(is_covered[entries.groups].sum()) for entries, _ in read), int(sizes[some].sum())
+        counting = sum(int(is_covered[entries.groups].sum()) for entries, _ in layered.entries(np.sort(read)))
+        return counting, int(sizes[read].sum())
 
     def layered(self, snapshot: Snapshot) -> LayeredIndex:
         """The index as of a view: the layer of the build, and those of commits that are in the view and not in the

@@ -91,7 +91,7 @@ class IndexLayers(Printed):
         """
         sizes = np.sort(self.cluster_sizes.to_numpy())[::-1]
         ranks = np.unique(np.linspace(0, max(0, len(sizes) - 1), _MAX_BARS).astype(np.int64))[: len(sizes)]
-        some = "" if len(ranks) == len(sizes) else f", {len(ranks)} of them drawn"
+        note = "" if len(ranks) == len(sizes) else f", {len(ranks)} of them drawn"
         listed = [(rank, int(sizes[rank])) for rank in ranks.tolist()]
         return bars(
             [
@@ -99,7 +99,7 @@ class IndexLayers(Printed):
                 for rank, size in listed
             ],
             f"{count_text(len(sizes), 'cluster')}, mean {self.mean_cluster:,.1f} entries,"
-            f" largest {self.largest_cluster:,}{some}",
+            f" largest {self.largest_cluster:,}{note}",
             self.mean_cluster,
         )
 

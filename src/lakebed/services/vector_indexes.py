@@ -60,8 +60,8 @@ def named_index(snapshot: Snapshot, name: str) -> VectorIndex:
 def named_layered_index(snapshot: Snapshot, name: str) -> VectorIndex | TextIndex:
     """The vector index or text index with this name, or that on the column with this name. Raises `InvalidOption` for
     another."""
-    both = [*vector_indexes(snapshot), *text_indexes(snapshot)]
-    return _named(snapshot, name, both, "vector index or text index")
+    indexes = [*vector_indexes(snapshot), *text_indexes(snapshot)]
+    return _named(snapshot, name, indexes, "vector index or text index")
 
 
 def _named(snapshot: Snapshot, name: str, indexes: Sequence[Index], kind: str) -> Index:

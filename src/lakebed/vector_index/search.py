@@ -401,8 +401,8 @@ class LayeredIndex:
         return Statistics(rows, new_rows, len(self._replaced.hashes), int(counts.max()), rows / len(counts))
 
     def entries(self, clusters: Numbers | None = None) -> Iterator[tuple[Entries, Flags]]:
-        """The entries that count, cluster after cluster in ascending order, with flags of the uncertain ones. `clusters`
-        are the numbers of those that are read, in ascending order (None: all)."""
+        """The entries that count, cluster after cluster in ascending order, with flags of the uncertain ones: those of
+        the clusters with these numbers, which ascend (None: of all)."""
         numbers = np.arange(self._coder.shape.clusters) if clusters is None else clusters
         for start in range(0, len(numbers), _CLUSTERS_TOGETHER):
             for _, cluster in sorted(self._read(numbers[start : start + _CLUSTERS_TOGETHER])[0].items()):

@@ -125,8 +125,12 @@ def layered() -> Generator[InspectorServer]:
     MemoryStorage.drop("inspector-browser-layers")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+FORMS = [(1280, "dark"), (390, "light"), (390, "dark")]
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1280, "light"), *(pytest.param(*form, marks=pytest.mark.rest) for form in FORMS)]
+)
 def test_the_page_of_a_vector_index_fits_the_screen_and_measures_when_asked(
     layered: InspectorServer, new_page: NewPage, width: int, scheme: Literal["light", "dark"]
 ) -> None:

@@ -651,7 +651,11 @@ def test_the_page_of_a_vector_index_shows_what_it_is_made_of(layered: tuple[lake
     text = page(server, "/t/0/indexes/layers?index=vector_index_emb")
     shown = plain(text)
     figures = ["column emb", "metric l2", "bits for each element 8", "entries 45", f"bytes {size_text(made_of.bytes)}"]
-    figures += [f"largest {made_of.largest_cluster} rows", f"mean {made_of.mean_cluster:.1f} rows", "no rebuild due"]
+    figures += [
+        f"largest {made_of.largest_cluster} entries",
+        f"mean {made_of.mean_cluster:.1f} entries",
+        "no rebuild due",
+    ]
     figures += [f"entries that do not count {made_of.stale_share * 100:.1f} %", "of entries looked at 45"]
     assert [figure for figure in figures if figure not in shown] == []
     rows = rows_of(text)
