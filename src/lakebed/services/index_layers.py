@@ -82,6 +82,7 @@ class IndexLayers(Printed):
         """The sizes of the clusters as an SVG picture: a bar for each, the largest first, and a line at the mean. Of
         many clusters some are drawn. Bars of more than 8 times the mean are red: the index is then built again.
 
+        >>> import lakebed
         >>> columns = pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))])
         >>> notes = lakebed.create("memory://docs/plotted", columns, key="id")
         >>> _ = notes.upsert({"id": [1, 2], "at": [[1.0, 0.0], [0.0, 1.0]]})
