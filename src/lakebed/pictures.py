@@ -64,9 +64,9 @@ _BARS_HEIGHT, _BARS_ROOM = 160, 26
 _MAX_NAMES, _NAME_WIDTH = 12, 6.2
 
 
-def bars(sizes: Sequence[Bar], label: str) -> Picture:
-    """A bar for each size from left to right, and a line at their mean. `label` is the text below. Of many bars every
-    second, third, ... one has its name, beginning with the first."""
+def bars(sizes: Sequence[Bar], label: str, mean: float | None = None) -> Picture:
+    """A bar for each size from left to right, and a line at `mean` (None: at their own). `label` is the text below. Of
+    many bars every second, third, ... one has its name, beginning with the first."""
     largest, step = max((bar.size for bar in sizes), default=1) or 1, WIDTH / max(1, len(sizes))
     drawn: list[str] = []
     apart = max(1, -(-len(sizes) // _MAX_NAMES))  # from a bar with a name to the next one
@@ -79,10 +79,12 @@ def bars(sizes: Sequence[Bar], label: str) -> Picture:
             limit = int(min(step * apart, WIDTH - at * step) / _NAME_WIDTH) - 1
             text = bar.name if len(bar.name) <= limit else f"{bar.name[: limit - 1]}…"
             drawn.append(_text(at * step, _BARS_HEIGHT + 16, text, size=11))
-    mean = _BARS_HEIGHT - sum(bar.size for bar in sizes) / max(1, len(sizes)) / largest * _BARS_HEIGHT
+    if mean is None:
+        mean = sum(bar.size for bar in sizes) / max(1, len(sizes))
+    at_mean = _BARS_HEIGHT - mean / largest * _BARS_HEIGHT
     base = _line(0, _BARS_HEIGHT + 0.5, WIDTH, _BARS_HEIGHT + 0.5)
     caption = _text(0, _BARS_HEIGHT + room - 8, label)
-    rule = _line(0, mean, WIDTH, mean, "mean", "4") if sizes else ""
+    rule = _line(0, at_mean, WIDTH, at_mean, "mean", "4") if sizes else ""
     return _svg(_BARS_HEIGHT + room, label, [*drawn, base, rule, caption])
 
 

@@ -37,6 +37,7 @@ from lakebed.services.create_index import (
     index_plans,
     list_indexes,
 )
+from lakebed.services.index_layers import IndexLayers, index_layers
 from lakebed.services.vector_indexes import Recall, measured_recall, rebuild_index
 from lakebed.services.verify import repair, verify
 from lakebed.slices.snapshot import Snapshot
@@ -343,6 +344,23 @@ class IndexesView(View):
             if value < 1:
                 raise refused("recall", argument, value, "a whole number above 0")
         return self._opened.again(lambda: measured_recall(self._storage, name, rows, k))
+
+    def layers(self, name: str) -> IndexLayers:
+        """What a vector index or a text index is made of: its layers and clusters, the share of entries that do not
+        count, the commits that it lacks, its bytes, and whether it is due to be built again. `name` is that of its
+        column, or a name that `list` returns.
+
+        Of a vector index the entries of at most some ten thousand rows are read, of a text index the numbers of all
+        rows without their words. Raises `InvalidOption` for another index.
+
+        >>> columns = pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))])
+        >>> texts = lakebed.create("memory://docs/layers", columns, key="id")
+        >>> _ = texts.upsert({"id": [1, 2], "at": [[1.0, 0.0], [0.0, 1.0]]})
+        >>> texts.indexes.create("vector", column="at", clusters=1)
+        >>> texts.indexes.layers("at").layers.to_pylist()
+        [{'layer': 'build', 'entries': 2, 'changed_rows': 0}]
+        """
+        return self._opened.again(lambda: index_layers(self._snapshot(), name))
 
     def reshard(
         self, name: str, file_groups: int | Mapping[str, int], *, options: Mapping[str, Any] | None = None

@@ -314,6 +314,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "services.change_index_plan": "_PREVIEWED",
         "properties.checks": "EXAMPLES _MAX_TEXT",
         "services.erasure_report": "_PREVIEWED",
+        "services.index_layers": "_MAX_BARS",
+        "metadata_kinds.vector_store": "_COUNTED",
         "services.repair": "_PREVIEWED",
         "storage.object_store": "_LONG",
         "statements.duckdb_query": "_PREVIEWED",
@@ -324,7 +326,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "pictures": "WIDTH _BARS_HEIGHT _BARS_ROOM _LANE_HEIGHT _BAR_HEIGHT _NAMES_WIDTH _MIN_BAR _TICK_ROOM"
         " _RANGES_HEIGHT _MAX_RANGES _MAX_NAMES _NAME_WIDTH",
         "inspector.files": "_PAGE _MAX_SIZE_RATIO _MAX_LOG_RATIO",
-        "inspector.indexes": "_MAX_COLUMNS _POOR_FILTER _PRUNES _PRUNES_A_LITTLE",
+        "inspector.indexes": "_MAX_COLUMNS _MAX_LAYERS _QUERIES _NEAREST _POOR_FILTER _PRUNES _PRUNES_A_LITTLE",
         "inspector.rendering": "_MAX_NUMBER _MAX_ECHO",
         "inspector.rows": "_LOOKUPS _PAGE _MAX_VALUE",
         "inspector.tables": "_MIN_SECRET _MAX_DIFFERENCES",

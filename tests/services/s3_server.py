@@ -11,14 +11,29 @@ ACCESS_KEY, SECRET_KEY, REGION = "testing", "testing-secret", "us-east-1"
 
 # moto checks a condition and writes in two steps: one writing request at a time makes them one
 _PROGRAM = """
-import io, random, sys, threading
+import io, json, random, sys, threading
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, run_simple
 
 moto, writing = DomainDispatcherApplication(create_backend_app), threading.RLock()
 share, chance = float(sys.argv[3]), random.Random(int(sys.argv[4]))
+counts = {"requests": 0, "bytes": 0}
 
 def serve(request, start):
+    # how many requests there were, and how many bytes their answers had
+    if request["PATH_INFO"] == "/-/counts":
+        text = json.dumps(counts).encode()
+        start("200 OK", [("Content-Length", str(len(text)))])
+        return [text]
+    counts["requests"] += 1
+    return sized(checked(request, start))
+
+def sized(parts):
+    for part in parts:
+        counts["bytes"] += len(part)
+        yield part
+
+def checked(request, start):
     # a share of requests is turned away, or loses its answer, under the prefix `shaky`
     strikes = share and "/shaky" in request["PATH_INFO"] and chance.random() < share
     if strikes and chance.random() < 0.5:

@@ -94,6 +94,11 @@ def is_asked_by_page(request: Request) -> bool:
     return request.headers.get("hx-request") == "true"
 
 
+def is_of_this_site(request: Request) -> bool:
+    """Whether a page of this server, and no other site, leads to the request: it may then begin something dear."""
+    return request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
+
+
 def page_number(request: Request) -> int:
     """The number of the page of a long list in an address; 0 for the first, and without one."""
     return int(digits_of(request, "page") or 0)

@@ -43,6 +43,7 @@ PAGES: Mapping[str, Page] = {
     "indexes/ranges": indexes.ranges,
     "indexes/bloom": indexes.bloom,
     "indexes/advice": indexes.advice,
+    "indexes/layers": indexes.layers,
     "indexes/verification": indexes.verification,
     "record": rows.record,
     "rows": rows.first_rows,

@@ -227,6 +227,11 @@ class StoredLayers(ABC):
         return covered.reason or self.reason_by_entries(snapshot, covered, least_rows)
 
     @abstractmethod
+    def counting(self, snapshot: Snapshot, covered: Coverage) -> tuple[int, int]:
+        """How many entries count in a view, and of how many that is known. Entries of file groups that the index lacks
+        do not count."""
+
+    @abstractmethod
     def reason_by_entries(self, snapshot: Snapshot, covered: Coverage, least_rows: int) -> str | None:
         """Why an index that fits the view is to be built again."""
 

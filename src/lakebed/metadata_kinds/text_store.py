@@ -194,6 +194,10 @@ class StoredTextIndex(StoredLayers):
             return None
         return f"of {rows:,} entries {live:,} count, and {read:,} are of rows that a search has to read"
 
+    def counting(self, snapshot: Snapshot, covered: Coverage) -> tuple[int, int]:
+        is_live = self.in_view(snapshot, covered).is_live
+        return int(is_live.sum()), len(is_live)
+
     @once
     def layer_heads(self) -> Mapping[str, LayerHead]:  # pyright: ignore[reportIncompatibleMethodOverride]
         self.column  # noqa: B018  an index of a newer release is refused here

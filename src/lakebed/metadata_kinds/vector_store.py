@@ -35,6 +35,8 @@ RECORD_TYPE: Final = "LAKEBED_IVF_1"
 _CENTROIDS: Final = "C|"
 # Clusters whose centroids are as near as that to a vector may both be taken for the nearest one.
 _TIE = 1e-3
+# The entries of so many rows are read to tell how many entries count.
+_COUNTED: Final = 1 << 15
 # The rows of a layer whose blocks are read as a whole.
 _SMALL_LAYER = 1 << 13
 
@@ -87,6 +89,16 @@ class StoredIndex(StoredLayers):
             f"{count_text(statistics.new_rows, 'row')} of {statistics.rows:,} came after it was built, and its"
             f" largest cluster has {statistics.largest_cluster:,}"
         )
+
+    def counting(self, snapshot: Snapshot, covered: Coverage) -> tuple[int, int]:
+        layered = self.layered(snapshot)
+        sizes = layered.cluster_sizes()
+        order = np.random.default_rng(0).permutation(len(sizes))
+        read = order[: max(1, int(np.searchsorted(sizes[order].cumsum(), _COUNTED, side="right")))]
+        lacking = pa.array([file_id for _, file_id in covered.groups], pa.string())
+        is_covered = ~np.asarray(pc.is_in(layered.groups.ids, value_set=lacking))
+        counting = sum(int(is_covered[entries.groups].sum()) for entries, _ in layered.entries(np.sort(read)))
+        return counting, int(sizes[read].sum())
 
     def layered(self, snapshot: Snapshot) -> LayeredIndex:
         """The index as of a view: the layer of the build, and those of commits that are in the view and not in the

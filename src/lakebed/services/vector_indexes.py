@@ -57,6 +57,13 @@ def named_index(snapshot: Snapshot, name: str) -> VectorIndex:
     return _named(snapshot, name, vector_indexes(snapshot), "vector index")
 
 
+def named_layered_index(snapshot: Snapshot, name: str) -> VectorIndex | TextIndex:
+    """The vector index or text index with this name, or that on the column with this name. Raises `InvalidOption` for
+    another."""
+    indexes = [*vector_indexes(snapshot), *text_indexes(snapshot)]
+    return _named(snapshot, name, indexes, "vector index or text index")
+
+
 def _named(snapshot: Snapshot, name: str, indexes: Sequence[Index], kind: str) -> Index:
     for index in indexes:
         of_name = (index.partition, index.column, index.partition.removeprefix(VECTOR_INDEX).removeprefix(TEXT_INDEX))
@@ -80,7 +87,7 @@ def rebuild_index(storage: Storage, name: str, *, settings: WriteSettings | None
     """
     settings = settings or WriteSettings()
     snapshot = open_snapshot(storage)
-    index = _named(snapshot, name, [*vector_indexes(snapshot), *text_indexes(snapshot)], "vector index or text index")
+    index = named_layered_index(snapshot, name)
     definition = _definition(snapshot, index.partition)
     assert definition is not None
     built = layered_kind(index.partition).built(definition, snapshot)

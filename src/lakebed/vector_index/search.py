@@ -386,20 +386,26 @@ class LayeredIndex:
             entries = entries.take(np.flatnonzero(~is_dead))
         return _Cluster(entries, self._possible.of(entries.hashes) >= number)
 
-    def statistics(self) -> Statistics:
-        """How the entries are spread over the clusters, with those that no longer count."""
+    def cluster_sizes(self) -> Numbers:
+        """The number of entries of each cluster, with those that no longer count."""
         counts = np.zeros(self._coder.shape.clusters, np.int64)
         for layer in self._layers:
             counts[layer.head.clusters] += layer.head.counts
+        return counts
+
+    def statistics(self) -> Statistics:
+        """How the entries are spread over the clusters, with those that no longer count."""
+        counts = self.cluster_sizes()
         new_rows = self._coder.shape.new_rows + sum(layer.head.rows for layer in self._layers[1:])
         rows = int(counts.sum())
         return Statistics(rows, new_rows, len(self._replaced.hashes), int(counts.max()), rows / len(counts))
 
-    def entries(self) -> Iterator[tuple[Entries, Flags]]:
-        """The entries that count, cluster after cluster in ascending order, with flags of the uncertain ones."""
-        for start in range(0, self._coder.shape.clusters, _CLUSTERS_TOGETHER):
-            numbers = np.arange(start, min(start + _CLUSTERS_TOGETHER, self._coder.shape.clusters))
-            for _, cluster in sorted(self._read(numbers)[0].items()):
+    def entries(self, clusters: Numbers | None = None) -> Iterator[tuple[Entries, Flags]]:
+        """The entries that count, cluster after cluster in ascending order, with flags of the uncertain ones: those of
+        the clusters with these numbers, which ascend (None: of all)."""
+        numbers = np.arange(self._coder.shape.clusters) if clusters is None else clusters
+        for start in range(0, len(numbers), _CLUSTERS_TOGETHER):
+            for _, cluster in sorted(self._read(numbers[start : start + _CLUSTERS_TOGETHER])[0].items()):
                 if len(cluster.entries):
                     yield cluster.entries, cluster.is_uncertain
 

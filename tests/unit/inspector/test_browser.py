@@ -16,6 +16,7 @@ from support.chromium import chromium
 from support.hostile import EVIL, hostile_table, notebook_views
 from support.hostile import PATHS as HOSTILE_PATHS
 from support.inspected import crawl, inspector
+from support.vector_tables import another_writer, indexed_table, vector_rows
 
 # Chromium is Debian's package; a sandbox of its own is not allowed in a container.
 SERIOUS = ("serious", "critical")
@@ -109,6 +110,47 @@ def test_every_page_is_accessible_in_each_form(
         assert faults(page) == [], name
         assert not is_wider_than_the_screen(page), name
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == background
+
+
+@pytest.fixture(scope="module")
+def layered() -> Generator[InspectorServer]:
+    """A server of a table with a vector index that lacks a commit, and a text index."""
+    table = indexed_table("cow", "memory://inspector-browser-layers/notes")
+    table.indexes.create("text", column="name")
+    table.upsert(vector_rows(range(10, 20), ts=2))
+    with another_writer():
+        table.upsert(vector_rows(range(3), ts=3))
+    with inspector(table.uri) as running:
+        yield running
+    MemoryStorage.drop("inspector-browser-layers")
+
+
+FORMS = [(1280, "dark"), (390, "light"), (390, "dark")]
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1280, "light"), *(pytest.param(*form, marks=pytest.mark.rest) for form in FORMS)]
+)
+def test_the_page_of_a_vector_index_fits_the_screen_and_measures_when_asked(
+    layered: InspectorServer, new_page: NewPage, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    page = new_page(width, scheme)
+    page.goto(layered.url + "t/0/indexes", wait_until="networkidle")
+    page.get_by_role("link", name="vector_index_emb").click()
+    page.wait_for_selector("#clusters")
+    assert page.locator("h2").first.inner_text() == "vector_index_emb"
+    assert page.get_by_role("region", name="Sizes of the clusters").locator("rect.bar").count() == 4
+    assert page.get_by_text("recall@10").count() == 0
+    page.get_by_role("button", name="Measure").click()
+    page.wait_for_selector("text=recall@10")
+    assert page.locator("#recall-state dd").first.inner_text() == "1.000"
+    assert faults(page) == []
+    assert not is_wider_than_the_screen(page)
+    page.get_by_role("link", name="text_index_name").click()
+    page.wait_for_selector("h2:has-text('text_index_name')")
+    assert page.locator("#clusters").count() == 0
+    assert faults(page) == []
+    assert not is_wider_than_the_screen(page)
 
 
 @pytest.mark.rest

@@ -28,7 +28,7 @@ from support.golden_tables import golden
 from support.hostile import COLUMN, EVIL, PARTITION, QUERY, RECORD, hostile_table, notebook_views
 from support.hostile import PATHS as HOSTILE_PATHS
 from support.inspected import answer, crawl, inspector, links_of, page, plain, rows_of
-from support.vector_tables import vector_of, vector_table
+from support.vector_tables import another_writer, indexed_table, vector_of, vector_rows, vector_table
 
 TABS = ("timeline", "rows", "schema", "files", "indexes", "record", "query")
 
@@ -629,3 +629,90 @@ def test_the_archive_keeps_recent_activity_and_a_small_table_has_no_warning(life
     recent = re.compile(r'aria-label="(\d+ instants[^"]*)"')
     assert recent.findall(page(life, "/t/0/timeline?of=archived")) == recent.findall(page(life, "/t/0/timeline"))
     assert 'class="notice"' not in page(life, "/t/0/files")
+
+
+@pytest.fixture(scope="module")
+def layered() -> Generator[tuple[lakebed.Table, InspectorServer]]:
+    """A table with a vector index that lacks a commit, and a text index, and a server of it."""
+    table = indexed_table("cow", "memory://inspector-layers/notes")
+    table.indexes.create("text", column="name")
+    table.upsert(vector_rows(range(10, 20), ts=2))
+    with another_writer():
+        table.upsert([row for row in vector_rows(range(40), ts=3) if row["part"] == "p0"][:3])
+    with inspector(table.uri) as running:
+        yield table, running
+    MemoryStorage.drop("inspector-layers")
+
+
+def test_the_page_of_a_vector_index_shows_what_it_is_made_of(layered: tuple[lakebed.Table, InspectorServer]) -> None:
+    table, server = layered
+    made_of = table.indexes.layers("emb")
+    assert "/t/0/indexes/layers?index=vector_index_emb" in links_of(page(server, "/t/0/indexes"))
+    text = page(server, "/t/0/indexes/layers?index=vector_index_emb")
+    shown = plain(text)
+    figures = ["column emb", "metric l2", "bits for each element 8", "entries 45", f"bytes {size_text(made_of.bytes)}"]
+    figures += [
+        f"largest {made_of.largest_cluster} entries",
+        f"mean {made_of.mean_cluster:.1f} entries",
+        "no rebuild due",
+    ]
+    figures += [f"entries that do not count {made_of.stale_share * 100:.1f} %", "of entries looked at 45"]
+    assert [figure for figure in figures if figure not in shown] == []
+    rows = rows_of(text)
+    assert ["build, with what was folded into it", "36", "0"] in rows
+    assert [instant_text(made_of.layers["layer"][1].as_py()), "9", "10"] in rows
+    assert [instant_text(made_of.gaps["instant"][0].as_py()), "upsert", "1"] in rows
+    assert "searches read 1 file group exactly" in shown
+    assert made_of.plot() in text
+    assert text.count('class="bar"') == 4
+
+
+def test_recall_is_measured_only_when_a_page_of_this_server_asks(
+    layered: tuple[lakebed.Table, InspectorServer],
+) -> None:
+    _, server = layered
+    path = "/t/0/indexes/layers?index=vector_index_emb"
+    assert "recall@10" not in page(server, path)
+    measured = plain(page(server, f"{path}&recall=1"))
+    assert re.search(r"recall@10 1\.000 searches (1\d|20) ", measured)
+    elsewhere = answer(server, f"{path}&recall=1", headers={"sec-fetch-site": "cross-site"})
+    assert elsewhere[0] == 200
+    assert "recall@10" not in elsewhere[1]
+    assert answer(server, f"{path}&recall=1", headers={"Host": "evil.example"})[0] == 400
+
+
+def test_the_page_of_a_text_index_has_no_clusters_and_no_recall(
+    layered: tuple[lakebed.Table, InspectorServer],
+) -> None:
+    _, server = layered
+    first = page(server, "/t/0/indexes/layers")  # that of the first one by name
+    assert '<h2 id="index">text_index_name</h2>' in first
+    assert "Clusters" not in first
+    assert "Recall" not in first
+    assert ["build, with what was folded into it", "40", "0"] in rows_of(first)
+    assert "/t/0/indexes/layers?index=vector_index_emb" in links_of(first)
+
+
+def test_an_index_without_layers_has_no_such_page(
+    server: InspectorServer, layered: tuple[lakebed.Table, InspectorServer]
+) -> None:
+    assert "No vector index and no text index" in page(server, "/t/0/indexes/layers")
+    for name in ("record_index", "<img>"):
+        status, text, _ = answer(layered[1], f"/t/0/indexes/layers?index={quote(name)}")
+        assert status == 404
+        assert f"The table has no vector index or text index {name!r}." in plain(unescape(text)) or "<" in name
+
+
+@pytest.mark.parametrize(("count", "note"), [(49, None), (50, "1 older layer.")])
+def test_the_page_of_an_index_lists_fifty_layers(count: int, note: str | None) -> None:
+    uri = f"memory://inspector-layers/many{count}"
+    left = {"hoodie.metadata.compact.max.delta.commits": 100, "hoodie.clean.automatic": False}
+    table = indexed_table("cow", uri, properties=left, partition_by=None)
+    for step in range(count):
+        table.upsert(vector_rows(range(step % 3, step % 3 + 1), ts=step + 2))
+    with inspector(uri) as running:
+        text = page(running, "/t/0/indexes/layers")
+    layers = [row for row in rows_of(text) if len(row) == 3 and row[0] != "Layer"]
+    assert len(layers) == 50
+    assert (note in plain(text)) if note else ("older layer" not in plain(text))
+    MemoryStorage.drop("inspector-layers")
