@@ -130,7 +130,7 @@ def _check_dead(tx: UndoTransaction, restore: Instant) -> None:
     if not is_dead(tx.storage, restore.time):
         raise CommitConflict(
             f"the table is being restored by another process (instant {restore.time})",
-            hint="Leave it to that one. If it died, try again a little later, after one of real Hudi half an hour later.",
+            hint="Leave it to that one. If it died, try again a little later; after real Hudi half an hour later.",
             context={"instant": restore.time},
             kind=ConflictKind.BUSY,
         )
