@@ -84,6 +84,8 @@ class VectorIndexKind(LayeredKind[StoredIndex]):
                 return None
         for path, keys in written.removed():
             layer.replaced.append(row_hashes(keys, path))
+        for path, keys, is_certain in written.deleted():
+            (layer.replaced if is_certain else layer.written).append(row_hashes(keys, path))
         caught_up = _catch_up(layer, covered, action.snapshot)
         records = IndexRecords(action.instant)
         records.add_layer(action.instant, layer.taken(), layer.groups.listed(), layer.changes())

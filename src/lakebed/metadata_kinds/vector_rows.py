@@ -49,6 +49,11 @@ class WrittenVectors:
         """The partition paths and the keys of rows that the action deletes, as far as it is known which they are."""
         yield from self._rows.removed()
 
+    def deleted(self) -> Iterator[tuple[str, pa.Array, bool]]:
+        """The partition paths and keys of rows that the action deletes from file groups which it does not replace, and
+        whether they are deleted for certain."""
+        yield from self._rows.deleted()
+
 
 def vectors_of_slices(
     reader: SliceReader, slices: Sequence[FileSlice], instants: Collection[str] | None, column: str, kind: pa.DataType

@@ -35,9 +35,8 @@ class IndexLayers(Printed):
     metadata table. `layers` has a row for each layer: layer ("build", or the instant of its commit), entries,
     changed_rows. `cluster_sizes` are the numbers of entries of the clusters, none for a text index.
 
-    Of `examined` entries `counting` count. The others are of rows that later commits wrote again, of deleted partition
-    paths, of file groups that the index lacks, or, of a text index, of rows that are deleted or that a search reads
-    from the table. Entries of a vector index count after a delete of single rows: searches look each row up.
+    Of `examined` entries `counting` count. The others are of rows that later commits wrote again or deleted, of file
+    groups that the index lacks, or, of a text index, of rows that a search reads from the table.
 
     `gaps` has a row for each commit that the index lacks: instant, operation, file_groups. Because of them searches
     read `exact_groups` file groups exactly. `unusable` is why no search uses the index, `rebuild` why it is due to be
