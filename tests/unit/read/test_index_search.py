@@ -265,3 +265,30 @@ def test_all_rows_of_a_key_that_a_log_file_changes_are_in_the_answer_of_each_que
     queries = np.array([QUERY, vector_of(4)])
     several = table.search(queries, 1000, metric="l2", **EVERY_CLUSTER).to_arrow()
     assert several["id"].to_pylist().count("k001") == 4
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot_product"])
+@pytest.mark.parametrize("moved", [40, 300])
+def test_rows_that_were_near_and_have_another_vector_hide_no_other_rows(metric: Any, moved: int) -> None:
+    """In log files with an ordering column the index does not know which vector counts."""
+    random, query = np.random.default_rng(1), np.full(DIMENSION, 2.0)
+    vectors = random.standard_normal((3000, DIMENSION)).astype(np.float32)
+    similarity = vectors @ query
+    by_metric = {
+        "l2": np.linalg.norm(vectors - query, axis=1),
+        "cosine": -similarity / np.linalg.norm(vectors, axis=1),
+        "dot_product": -similarity,
+    }
+    schema = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("emb", lakebed.vector(DIMENSION))])
+    options = {"key": "id", "ordering": "at", "type": "mor", "properties": WITHOUT_COMPACTION}
+    table = lakebed.create(f"memory://index-search/{next(_numbers)}", schema, **options)
+    table.upsert(pa.table({"id": np.arange(3000), "at": np.full(3000, 1), "emb": pa.array(list(vectors))}))
+    table.indexes.create("vector", column="emb", metric=metric, clusters=20)
+    near = np.argsort(by_metric[metric])[:moved]
+    table.upsert(pa.table({"id": near, "at": np.full(moved, 2), "emb": pa.array(list(-vectors[near]))}))
+    for _ in range(2):
+        exact = table.search(query, 10, metric=metric, exact=True, columns=["id"]).to_arrow()["id"].to_pylist()
+        for probes in (None, 20):
+            found = table.search(query, 10, metric=metric, probes=probes, columns=["id"]).to_arrow()["id"].to_pylist()
+            assert len({*exact} & {*found}) >= 9, probes
+        table.maintenance.compact()
