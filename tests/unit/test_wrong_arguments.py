@@ -230,12 +230,19 @@ def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: 
             is_refused_or_done(function, **{**arguments, parameter: wrong})
 
 
+class RemoteFrame(list[str]):
+    """A frame whose rows are in a cluster, as Dask has them: it is iterated by the names of its columns."""
+
+    columns = ("id",)
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
         (lambda t: t.scan(columns=7), "scan() takes a name or a list of names as columns, not 7"),
         (lambda t: t.upsert(ROWS, options=["a"]), "upsert() takes a dict of option names and values as options"),
         (lambda t: t.get(7), "keys are given as a collection, not as int"),
+        (lambda t: t.get(RemoteFrame(["id"])), "keys are given as a collection, not as RemoteFrame"),
         (lambda t: t.changes(7_000).end, "has no version 7000"),
         (lambda t: t.maintenance.clean(dry_run="yes"), "clean() takes True or False as dry_run, not 'yes'"),
         (lambda t: t.restore(7_000), "has no version 7000"),
@@ -256,7 +263,7 @@ def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: 
         (lambda t: lakebed.open(t.uri, spark="local"), "open() takes a Spark session as spark, not 'local'"),
     ],
     ids=[
-        *("columns", "options", "keys", "start", "dry_run", "to", "uri", "index"),
+        *("columns", "options", "keys", "remote keys", "start", "dry_run", "to", "uri", "index"),
         *("deletes", "partitioned", "data", "tables", "frame", "bucketed", "spark"),
     ],
 )

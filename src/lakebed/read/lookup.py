@@ -193,7 +193,9 @@ def _key_table(keys: Any, fields: tuple[str, ...], schema: pa.Schema) -> pa.Tabl
     else:
         if isinstance(keys, str | bytes):
             keys = [keys]
-        if not isinstance(keys, Iterable) or getattr(keys, "ndim", 1) == 0:
+        # a frame whose rows are in a cluster is iterated by its column names, if at all
+        is_remote_frame = hasattr(keys, "columns")
+        if not isinstance(keys, Iterable) or getattr(keys, "ndim", 1) == 0 or is_remote_frame:
             raise InvalidOption(
                 f"keys are given as a collection, not as {type(keys).__name__}",
                 hint="give a list of keys, of tuples, a table with the key columns, or lakebed.KeyText([...])",
