@@ -159,8 +159,11 @@ class TaskEngine:
         outputs = self._cluster.run(evaluated_block, [(block,) for block in blocks], 2)
         facts: list[BlockFacts] = self._get([about for _, about in outputs])
         filled = [number for number, fact in enumerate(facts) if fact.rows] or [*range(len(facts))][:1]
-        if not filled:
-            return self.from_arrow(pa.table({}))
+        if not any(len(facts[number].schema) for number in filled):
+            raise SchemaConflict(
+                f"there are no rows, and {self.name.capitalize()} does not know their columns: a filter leaves none",
+                hint="leave the write out where dataset.count() is 0",
+            )
         schema = _common_schema([facts[number].schema for number in filled])
         fit = Fitted(schema)
         parts: list[Part] = []

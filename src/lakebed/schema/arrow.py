@@ -140,7 +140,12 @@ def _levels(kind: pa.DataType) -> int:
 
 
 # Types whose storage holds their values; what the bytes or numbers of others mean is known to who made them.
-_EXTENSIONS = frozenset(("arrow.uuid", "arrow.json", "arrow.bool8", "arrow.fixed_shape_tensor"))
+_EXTENSIONS = frozenset(
+    (
+        *("arrow.uuid", "arrow.json", "arrow.bool8", "arrow.fixed_shape_tensor"),
+        *("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2"),  # NumPy's matrices in a Dataset, as lists
+    )
+)
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

@@ -224,7 +224,9 @@ def test_blocks_without_rows_decide_no_type() -> None:
     engine = TaskEngine(SerialCluster())
     assert engine.schema(engine.rows(Blocks([empty, pa.table({"id": ["a"]}), empty]))).types == [pa.string()]
     assert engine.collect(engine.rows(Blocks([empty, empty]))).num_rows == 0
-    assert engine.collect(engine.rows(Blocks([]))).num_rows == 0
+    for blocks in ([], [pa.table({})]):
+        with pytest.raises(SchemaConflict, match=r"does not know their columns.*dataset\.count\(\) is 0"):
+            engine.rows(Blocks(blocks))
 
 
 def test_a_part_that_comes_back_with_equal_rows_is_read_again() -> None:

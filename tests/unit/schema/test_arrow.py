@@ -15,6 +15,7 @@ from lakebed.schema.arrow import (
     has_untyped,
     list_of,
     map_of,
+    normal_type,
     normalise,
     normalise_batch,
     refuse_untyped,
@@ -160,3 +161,18 @@ def test_types_nest_as_deep_as_readers_of_parquet_files_go(deepest: int, kind: s
     assert pq.read_table(file).schema.equals(schema)
     with pytest.raises(SchemaConflict, match=r"column 'n' nests 9[12] levels deep"):
         normalise(pa.schema([("n", wrap[kind](nested))]))
+
+
+class _RaysTensors(pa.ExtensionType):
+    def __init__(self) -> None:
+        super().__init__(pa.large_list(pa.float32()), "ray.data.arrow_tensor_v2")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    def __hash__(self) -> int:
+        return hash(self.extension_name)
+
+
+def test_matrices_of_ray_are_lists():
+    assert normal_type(_RaysTensors(), "e") == pa.list_(pa.field("element", pa.float32()))
