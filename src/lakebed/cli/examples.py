@@ -41,7 +41,7 @@ EXAMPLES = {
         "indexes create trips by_day --column ts --function date_format --function-option format=yyyy-MM-dd",
     ),
     "indexes build": ("indexes build trips",),
-    "indexes rebuild": ("indexes rebuild texts vector_index_emb",),
+    "indexes rebuild": ("indexes rebuild texts vector_index_at",),
     "indexes drop": ("indexes drop trips column_stats",),
     "indexes use": ("indexes use trips bucket --buckets 16 --hash-fields id",),
     "indexes adopt": ("indexes adopt visits bucket --buckets 2 --hash-fields id,day",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -154,9 +155,8 @@ def columns_of_files(schema: pa.Schema) -> FileColumns:
 _numbered = cached_by_schema(with_field_ids)
 
 
-@cached_by_schema
+@lru_cache(maxsize=64)
 def _options_of_columns(
-    schema: pa.Schema,
     columns: FileColumns,
     names: tuple[str, ...],
     settings: ParquetSettings,
@@ -164,8 +164,8 @@ def _options_of_columns(
     encodings: tuple[tuple[str, str], ...],
     codecs: tuple[tuple[str, str], ...],
 ) -> Mapping[str, Any]:
-    """Arrow's options for those columns of a file with this plain schema that have these names: what follows from the
-    encodings and codecs of their leaves, which are given by path."""
+    """Arrow's options for those columns of a file that have these names: what follows from the encodings and codecs of
+    their leaves, which are given by path."""
     vectors, paths, with_statistics = columns.vectors, columns.leaves, columns.with_statistics
     with_dictionary = dictionaries if settings.dictionary_columns is None else settings.dictionary_columns
     dictionary = [path for path in with_dictionary if path not in vectors]
@@ -399,7 +399,7 @@ class BaseFileWriter:
         encodings = choose_encodings(first_rows.select(others), self._encodings, text_codec=text_codec)
         forms = encodings.dictionary, (*encodings.encoding.items(),), (*encodings.codec.items(),)
         return {
-            **_options_of_columns(self._schema, self._columns, tuple(first_rows.column_names), settings, *forms),
+            **_options_of_columns(self._columns, tuple(first_rows.column_names), settings, *forms),
             # the writer checks whether a page is full after so many values: wide rows would make huge pages
             "write_batch_size": max(1, min(_WRITE_BATCH, settings.page_size * first_rows.num_rows // max(1, size))),
             "write_page_index": _has_several_pages(first_rows, size, settings),

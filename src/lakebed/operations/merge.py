@@ -173,8 +173,8 @@ def _source_rows(context: WriteContext, source: Any) -> tuple[Rows | None, pa.Sc
     if cluster is not None and cluster != "spark":
         raise UnsupportedFeature(
             f"a merge takes no rows of {cluster.capitalize()}",
-            hint="upsert them, or delete by them; a merge takes a Spark DataFrame, and rows of this process, as those"
-            " of Ray's dataset.to_pandas() or Dask's frame.compute()",
+            hint="upsert them, or delete by them; a merge takes a Spark DataFrame, and rows of this process: collect"
+            " them into pandas first",
             context={"feature": "merge"},
         )
     types = {f.name: f.type for f in context.opened.schema}

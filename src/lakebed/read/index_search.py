@@ -275,7 +275,12 @@ class IndexSearch:
             for at, query in enumerate(waiting):
                 is_of_query = candidates.queries == at
                 nearest_rows = self._ranked(query, of_round, len(parts), is_of_query)
-                is_short = len(nearest_rows.rows) < count or self._is_doubtful(nearest_rows, candidates, is_of_query)
+                # candidates whose rows may have another vector by now may have the places of nearer rows: the last row
+                # of the answer is then farther than the last candidate was estimated to be
+                is_short = len(nearest_rows.rows) < count or (
+                    candidates.is_uncertain[is_of_query].any()
+                    and nearest_rows.distances[count - 1] > candidates.distances[is_of_query].max()
+                )
                 if is_short and rerank < self.index.entries:
                     few.append(query)
                 else:
@@ -321,13 +326,6 @@ class IndexSearch:
         nearest_rows = _Ranked(np.concatenate(distances), np.concatenate(numbers), np.concatenate(rows))
         self.effort.rows += len(nearest_rows.rows)
         return nearest_rows.take(np.argsort(nearest_rows.distances, kind="stable"))
-
-    def _is_doubtful(self, ranked: _Ranked, candidates: Candidates, is_of_query: npt.NDArray[np.bool_]) -> bool:
-        """Whether candidates whose rows may have another vector by now have taken the places of nearer rows: the last
-        row of the answer is farther than the last candidate was estimated to be."""
-        if not candidates.is_uncertain[is_of_query].any():
-            return False
-        return bool(ranked.distances[self.task.nearest.count - 1] > candidates.distances[is_of_query].max())
 
     def _nearest(self, ranked: Sequence[_Ranked], parts: Sequence[NamedRows]) -> pa.Table:
         """The nearest rows of each query that fulfil the condition, with the columns of the result."""

@@ -87,7 +87,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
         made[name] = lakebed.create(uri, rows, partition_by="city", properties=logged, **kind)
     vectors = rows.select(["id", "city"]).append_column("at", pa.array([[1.0, n] for n in range(4)], lakebed.vector(2)))
     texts = vectors.append_column("body", pa.array(["a black cat", "black", "", None], pa.string()))
-    lakebed.load(str(folder / "texts"), texts, key="id")
+    lakebed.load(str(folder / "texts"), texts, key="id").indexes.create("vector", column="at")
     np.save(folder / "query.npy", np.array([1.0, 2.0]))
     first, *_ = [table.upsert(rows).instant for table in made.values()]
     last = made["trips"].upsert(rows.slice(0, 2)).instant
