@@ -13,6 +13,7 @@ from reference_pages import PAGES
 import lakebed
 from lakebed.storage import open_storage
 from lakebed.table import Table
+from support import other_environments
 from support.documented_examples import FLAGS, PAGES_WITH_SPARK, ROOT, examples_of
 
 _URI = "memory://example/trips"
@@ -30,9 +31,7 @@ _OF_TABLE = (
 
 def _modules() -> list[str]:
     names = {m.name for m in pkgutil.walk_packages(lakebed.__path__, "lakebed.") if not m.name.endswith("__main__")}
-    # their packages are in environments of their own
-    others = {"lakebed.dbt_plugin.plugin", "lakebed.engine.dask_cluster", "lakebed.engine.ray_cluster"}
-    return sorted(names - set(_OF_TABLE) - {"lakebed.warehouse"} - others)
+    return sorted(names - set(_OF_TABLE) - {"lakebed.warehouse"} - other_environments.MODULES)
 
 
 def _examples_of_methods() -> list[doctest.DocTest]:

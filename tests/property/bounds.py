@@ -19,6 +19,7 @@ import pytest
 
 import lakebed
 from lakebed.engine.local import LocalEngine
+from support import other_environments
 
 HUGE = 1 << 40
 # Below "lakebed.": a low and a high value. Values that one table crosses only in part are low ones as well.
@@ -416,17 +417,13 @@ def others(values: Mapping[str, float]) -> dict[str, float]:
     return {name: both[name][value == both[name][0]] for name, value in values.items()}
 
 
-# Their packages are in environments of their own.
-_WITH_OTHER_PACKAGES = ("lakebed.dbt_plugin.plugin", "lakebed.engine.dask_cluster", "lakebed.engine.ray_cluster")
-
-
 @cache
 def modules() -> dict[str, tuple[ModuleType, str]]:
     """Every module with its source, imported before anything is patched: a later import would copy a patched number."""
     names = [
         found.name
         for found in pkgutil.walk_packages(lakebed.__path__, "lakebed.")
-        if "__main__" not in found.name and found.name not in _WITH_OTHER_PACKAGES
+        if "__main__" not in found.name and found.name not in other_environments.MODULES
     ]
     found = [importlib.import_module(name) for name in names]
     return {m.__name__: (m, Path(m.__file__ or "").read_text(encoding="utf-8")) for m in found}

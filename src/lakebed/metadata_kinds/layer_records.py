@@ -23,6 +23,7 @@ from itertools import count
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -230,6 +231,10 @@ class StoredLayers(ABC):
     def counting(self, snapshot: Snapshot, covered: Coverage) -> tuple[int, int]:
         """How many entries count in a view, and of how many that is known. Entries of file groups that the index lacks
         do not count."""
+
+    def cluster_sizes(self, snapshot: Snapshot) -> npt.NDArray[np.int64]:
+        """The numbers of entries of the clusters in a view; none where the index has no clusters."""
+        return np.empty(0, np.int64)
 
     @abstractmethod
     def reason_by_entries(self, snapshot: Snapshot, covered: Coverage, least_rows: int) -> str | None:

@@ -108,8 +108,6 @@ class TextIndexKind(LayeredKind[StoredTextIndex]):
             layer.add(rows)
             if layer.rows.nbytes > MAX_BYTES:
                 return None
-        for path, keys in written.removed():
-            layer.add_deleted(path, keys, is_certain=True)
         for path, keys, is_certain in written.deleted():
             layer.add_deleted(path, keys, is_certain=is_certain)
         caught_up = _catch_up(layer, covered, action.snapshot, stored.column, stored.in_view)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +55,10 @@ _MARKED: Final = pa.schema([("key", pa.string()), ("entry", pa.string()), ("mark
 
 @dataclass(frozen=True)
 class TextIndex:
-    """A text index as its definition describes it."""
+    """A text index as its definition describes it. It compares no vectors: it has no metric, and no bits of codes."""
+
+    metric: ClassVar[None] = None
+    bits: ClassVar[None] = None
 
     partition: str
     column: str

@@ -77,13 +77,10 @@ class VectorIndexKind(LayeredKind[StoredIndex]):
         layer = _LayerOfRows(stored.coder)
         shape = stored.coder.shape
         written = WrittenVectors(action, shape.column, vector_kind(shape))
-        bound = MAX_BYTES
         for rows in written:
             layer.add(rows)
-            if layer.nbytes > bound:
+            if layer.nbytes > MAX_BYTES:
                 return None
-        for path, keys in written.removed():
-            layer.replaced.append(row_hashes(keys, path))
         for path, keys, is_certain in written.deleted():
             (layer.replaced if is_certain else layer.written).append(row_hashes(keys, path))
         caught_up = _catch_up(layer, covered, action.snapshot)

@@ -45,13 +45,8 @@ class WrittenVectors:
     def __iter__(self) -> Iterator[VectorRows]:
         yield from (_with_vectors(rows, self._kind) for rows in self._rows)
 
-    def removed(self) -> Iterator[tuple[str, pa.Array]]:
-        """The partition paths and the keys of rows that the action deletes, as far as it is known which they are."""
-        yield from self._rows.removed()
-
     def deleted(self) -> Iterator[tuple[str, pa.Array, bool]]:
-        """The partition paths and keys of rows that the action deletes from file groups which it does not replace, and
-        whether they are deleted for certain."""
+        """The partition paths and keys of rows that the action deletes, and whether they are deleted for certain."""
         yield from self._rows.deleted()
 
 

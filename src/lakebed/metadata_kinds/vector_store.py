@@ -90,6 +90,9 @@ class StoredIndex(StoredLayers):
             f" largest cluster has {statistics.largest_cluster:,}"
         )
 
+    def cluster_sizes(self, snapshot: Snapshot) -> npt.NDArray[np.int64]:
+        return self.layered(snapshot).cluster_sizes()
+
     def counting(self, snapshot: Snapshot, covered: Coverage) -> tuple[int, int]:
         layered = self.layered(snapshot)
         sizes = layered.cluster_sizes()

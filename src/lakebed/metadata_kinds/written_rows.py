@@ -73,21 +73,14 @@ class WrittenRows:
             batches = self._logged(status) if status.log_files is not None else self._stored(status)
             yield from (self._rows(status, *placed) for placed in batches)
 
-    def removed(self) -> Iterator[tuple[str, pa.Array]]:
-        """The partition paths and the keys of rows that the action deletes, as far as it is known which they are: those
-        of replaced file groups, and those that tasks report for indexes of keys."""
-        if self._action.commit.operation.upper() in SERVICES:
-            return
-        keys = self._action.shared(ActionKeys)
-        for file_slice in keys.replaced:
-            for batch in self._action.snapshot.reader.read(file_slice, [RECORD_KEY]):
-                yield file_slice.partition, plain_strings(batch.column(RECORD_KEY))
-
     def deleted(self) -> Iterator[tuple[str, pa.Array, bool]]:
-        """The partition paths and keys of rows that the action deletes from file groups which it does not replace, and
+        """The partition paths and keys of rows that the action deletes, those of replaced file groups first, and
         whether they are deleted for certain: a delete in a log file may lose against a row."""
         if self._action.commit.operation.upper() in SERVICES:
             return
+        for file_slice in self._action.shared(ActionKeys).replaced:
+            for batch in self._action.snapshot.reader.read(file_slice, [RECORD_KEY]):
+                yield file_slice.partition, plain_strings(batch.column(RECORD_KEY)), True
         stored = [s for s in self._action.statuses if s.path is not None and s.log_files is None]
         if sum(status.num_deletes for status in stored):
             yield from ((path, keys, True) for path, keys in self._missing(stored))

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.hashes import plain_strings
+from lakebed.format.key_order import Spans
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.vector_definitions import vector_index_of, vector_indexes
 from lakebed.metadata_kinds.vector_store import OpenedIndex, open_index, stored_index
@@ -159,12 +160,11 @@ class CandidateRows:
         order = np.argsort(stored, kind="stable")
         of_keys = as_numpy(pc.index_in(keys, distinct))
         first, end = (np.searchsorted(stored[order], of_keys, side) for side in ("left", "right"))
-        counts = end - first
-        among = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        numbers_of_candidates, rows = Spans(order, first, end).pairs()
         return NamedRows(
             table[self.column].combine_chunks(),
-            np.repeat(of, counts),
-            order[np.repeat(first, counts) + among],
+            of[numbers_of_candidates],
+            rows,
             lambda numbers: _fulfilling(job.others, table.take(pa.array(numbers))),
         )
 

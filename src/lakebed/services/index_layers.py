@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 
 from lakebed.metadata_kinds.layer_records import BUILD
 from lakebed.metadata_kinds.layered_kind import layered_kind
-from lakebed.metadata_kinds.vector_definitions import VectorIndex
-from lakebed.metadata_kinds.vector_store import StoredIndex
 from lakebed.pictures import Bar, Picture, bars
 from lakebed.read.index_search import MIN_ROWS
 from lakebed.services.vector_indexes import named_layered_index
@@ -149,16 +147,15 @@ def index_layers(snapshot: Snapshot, name: str) -> IndexLayers:
         pa.array([operation.lower() for operation in operations], pa.string()),
         pa.array([len(gap.groups) for gap in covered.gaps], pa.int64()),
     ]
-    sizes = stored.layered(snapshot).cluster_sizes() if isinstance(stored, StoredIndex) else np.empty(0, np.int64)
     counting, examined = stored.counting(snapshot, covered)
     return IndexLayers(
         index.partition,
         index.column,
-        index.metric if isinstance(index, VectorIndex) else None,
-        index.bits if isinstance(index, VectorIndex) else None,
+        index.metric,
+        index.bits,
         sum(file_slice.size for file_slice in metadata.slices.file_slices(index.partition)),
         pa.Table.from_arrays(layers, schema=_LAYERS),
-        pa.array(sizes, pa.int64()),
+        pa.array(stored.cluster_sizes(snapshot), pa.int64()),
         counting,
         examined,
         pa.Table.from_arrays(gaps, schema=_GAPS),
